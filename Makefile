@@ -1,0 +1,57 @@
+# Everything starts from a bare clone and a Python of 3.11 or newer; each target makes .venv itself.
+
+PACKAGES := egraft graphs runtime cost_model rules search optimizer server
+PRESENT  := $(patsubst %/__init__.py,%,$(wildcard $(addsuffix /__init__.py,$(PACKAGES))))
+BIN      := .venv/bin
+WORKERS  ?= 2
+# Tests measure times and run several processes: one thread each.
+SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test serve bench lint test-bench clean distclean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.venv: .venv/installed ## set up the environment in .venv
+
+.venv/installed: requirements.lock pyproject.toml
+	@set -e; python=; \
+	for candidate in $(PYTHON) python3.11 python3.12 python3.13 python3 python; do \
+	    if $$candidate -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	    then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "egraft needs Python 3.11 or newer with venv; name one with: make PYTHON=/path/to/python3" >&2; exit 1; \
+	fi; \
+	echo "setting up .venv with $$($$python --version)"; \
+	[ -x $(BIN)/python ] || $$python -m venv .venv
+	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps -r requirements.lock
+	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: .venv/installed ## start the service, optimize real models through it, print the reports
+	$(BIN)/python -m scripts.demo
+
+test: .venv/installed ## run all tests
+	$(SINGLE) $(BIN)/python -m pytest -q -n $(WORKERS) tests
+
+serve: .venv/installed ## run the REST service
+	$(BIN)/egraft serve
+
+bench: .venv/installed ## measure the zoo, beside other optimizers
+	$(BIN)/python scripts/bench.py
+
+test-bench: .venv/installed ## run the tests one by one and list the slowest
+	$(SINGLE) $(BIN)/python -m pytest -q -n 0 --durations=25 tests
+
+lint: .venv/installed ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(PRESENT)
+
+clean: ## remove caches and build results (distclean: .venv too)
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .benchmarks
+	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	rm -rf .venv

@@ -1,0 +1,3 @@
+"""egraft: a superoptimizer for tensor graphs."""
+
+__version__ = "0.1.0"
