@@ -1,0 +1,414 @@
+"""Dimensions: integers, or polynomials with integer coefficients over symbols and opaque functions of them.
+
+A `Dim` is an `int` or an `Expr` in normal form, so that two dimensions are equal for every size exactly when
+`==` says so, as far as polynomial arithmetic can tell: `batch*seq == seq*batch`. Whatever is no polynomial (floor
+division that is not exact, the larger of two sizes, a broadcast of two different symbols, a size that depends on
+data) is an opaque atom: equal only to itself. Symbols stand for sizes >= 0.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .errors import ParseError
+
+Monomial = tuple["Atom", ...]  # sorted; () is the constant term
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A named size, `batch`. Any text is a name; other than identifiers it prints in backquotes."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name if re.fullmatch(r"[A-Za-z_]\w*", self.name) else f"`{self.name}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An opaque function of dimensions: floordiv, mod, max, min, broadcast, or `data` (a name's data decides)."""
+
+    function: str
+    args: tuple[DimLike, ...]
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.args))})"
+
+
+Atom = Symbol | Call
+
+
+class Expr:
+    """A polynomial in normal form: sorted (monomial, coefficient) pairs, no zero coefficient, not a constant."""
+
+    __slots__ = ("_hash", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Expr) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Expr], tuple[tuple[tuple[Monomial, int], ...]]]:
+        return Expr, (self.terms,)
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, factor in self.terms:
+            part = "*".join(map(str, monomial))
+            size = abs(factor)
+            part = str(size) if not part else part if size == 1 else f"{size}*{part}"
+            text += (" - " if factor < 0 else " + ") + part if text else ("-" if factor < 0 else "") + part
+        return text
+
+    def __repr__(self) -> str:
+        return f"Expr({self})"
+
+    def __add__(self, other: DimLike) -> DimLike:
+        return add(self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: DimLike) -> DimLike:
+        return sub(self, other)
+
+    def __rsub__(self, other: DimLike) -> DimLike:
+        return sub(other, self)
+
+    def __mul__(self, other: DimLike) -> DimLike:
+        return mul(self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> DimLike:
+        return mul(-1, self)
+
+    def __floordiv__(self, other: DimLike) -> DimLike:
+        return floordiv(self, other)
+
+
+DimLike = int | Expr
+
+
+def _atom_key(atom: Atom) -> tuple[int, str]:
+    return (isinstance(atom, Call), str(atom))
+
+
+def _monomial_key(monomial: Monomial) -> tuple[int, tuple[tuple[int, str], ...]]:
+    return (-len(monomial), tuple(map(_atom_key, monomial)))
+
+
+def _terms(dim: DimLike) -> dict[Monomial, int]:
+    if isinstance(dim, Expr):
+        return dict(dim.terms)
+    return {(): int(dim)} if dim else {}
+
+
+def _make(terms: dict[Monomial, int]) -> DimLike:
+    kept = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if list(kept) == [()]:
+        return kept[()]
+    return Expr(tuple(sorted(kept.items(), key=lambda item: _monomial_key(item[0]))))
+
+
+def symbol(name: str) -> Expr:
+    """The dimension that a name stands for."""
+    return Expr((((Symbol(name),), 1),))
+
+
+def call(function: str, *args: DimLike) -> Expr:
+    """An opaque dimension; use the named functions below where they exist."""
+    return Expr((((Call(function, args),), 1),))
+
+
+def data_dim(value: str, index: int = 0) -> Expr:
+    """A size that only the data of the value named `value` decides (NonZero, a runtime Reshape target)."""
+    return Expr((((Call("data", (symbol(value), index)),), 1),))
+
+
+def is_static(dim: DimLike) -> bool:
+    """True for a plain integer."""
+    return not isinstance(dim, Expr)
+
+
+def add(a: DimLike, b: DimLike) -> DimLike:
+    """a + b."""
+    terms = _terms(a)
+    for monomial, factor in _terms(b).items():
+        terms[monomial] = terms.get(monomial, 0) + factor
+    return _make(terms)
+
+
+def sub(a: DimLike, b: DimLike) -> DimLike:
+    """a - b."""
+    return add(a, mul(-1, b))
+
+
+def mul(a: DimLike, b: DimLike) -> DimLike:
+    """a * b."""
+    terms: dict[Monomial, int] = {}
+    for left, f in _terms(a).items():
+        for right, g in _terms(b).items():
+            monomial = tuple(sorted(left + right, key=_atom_key))
+            terms[monomial] = terms.get(monomial, 0) + f * g
+    return _make(terms)
+
+
+def product(dims: tuple[DimLike, ...] | list[DimLike]) -> DimLike:
+    """The product of some dimensions (1 for none)."""
+    total: DimLike = 1
+    for dim in dims:
+        total = mul(total, dim)
+    return total
+
+
+def exact_quotient(a: DimLike, b: DimLike) -> DimLike | None:
+    """q with q * b == a for every size where b is not zero, or None. `b` must be a single monomial."""
+    divisor = _terms(b)
+    if len(divisor) != 1:
+        return 1 if a == b and a != 0 else None
+    (needed, factor), *_ = divisor.items()
+    quotient: dict[Monomial, int] = {}
+    for monomial, f in _terms(a).items():
+        rest = list(monomial)
+        for atom in needed:
+            if atom not in rest:
+                return None
+            rest.remove(atom)
+        if f % factor:
+            return None
+        quotient[tuple(rest)] = f // factor
+    return _make(quotient)
+
+
+def floordiv(a: DimLike, b: DimLike) -> DimLike:
+    """floor(a / b), exact where a polynomial divides, else opaque. An integer `b` must not be 0."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    if b == 1:
+        return a
+    exact = exact_quotient(a, b)
+    if exact is not None and (isinstance(b, int) or exact == 0):
+        return exact
+    if isinstance(b, int) and b > 0:  # take out the multiples of b: (8*n + 3)//4 = 2*n + 3//4
+        whole = {m: f // b for m, f in _terms(a).items()}
+        rest = {m: f % b for m, f in _terms(a).items()}
+        remainder = _make(rest)
+        if isinstance(remainder, int):
+            return add(_make(whole), remainder // b)
+        return add(_make(whole), call("floordiv", remainder, b))
+    return call("floordiv", a, b)
+
+
+def ceildiv(a: DimLike, b: DimLike) -> DimLike:
+    """ceil(a / b)."""
+    return mul(-1, floordiv(mul(-1, a), b)) if isinstance(a, int) else floordiv(add(a, sub(b, 1)), b)
+
+
+def mod(a: DimLike, b: DimLike) -> DimLike:
+    """a - b * floor(a / b)."""
+    return sub(a, mul(b, floordiv(a, b)))
+
+
+def largest(a: DimLike, b: DimLike) -> DimLike:
+    """max(a, b); decided where the difference is an integer."""
+    difference = sub(a, b)
+    if isinstance(difference, int):
+        return a if difference >= 0 else b
+    if at_least(a, b):
+        return a
+    if at_least(b, a):
+        return b
+    return call("max", *sorted((a, b), key=str))
+
+
+def smallest(a: DimLike, b: DimLike) -> DimLike:
+    """min(a, b); decided where the difference is an integer or its sign is clear."""
+    if at_least(a, b):
+        return b
+    if at_least(b, a):
+        return a
+    return call("min", *sorted((a, b), key=str))
+
+
+def at_least(a: DimLike, b: DimLike) -> bool:
+    """True where a >= b is certain for all sizes (every symbol and opaque size is >= 0; floordiv too)."""
+    return all(f >= 0 for f in _terms(sub(a, b)).values())
+
+
+def broadcast(a: DimLike, b: DimLike) -> DimLike | None:
+    """The common size of two aligned dimensions under ONNX broadcasting, None where they cannot agree."""
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        return None
+    if isinstance(a, int):  # not 1, so the other one is 1 or the same
+        return a
+    if isinstance(b, int):
+        return b
+    return call("broadcast", *sorted((a, b), key=str))
+
+
+def symbols(dim: DimLike) -> set[str]:
+    """Names of all symbols inside."""
+    names: set[str] = set()
+    for monomial, _ in dim.terms if isinstance(dim, Expr) else ():
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                names.add(atom.name)
+            else:
+                for arg in atom.args:
+                    names |= symbols(arg)
+    return names
+
+
+def depends_on_data(dim: DimLike) -> bool:
+    """True where only running the graph tells the size."""
+    for monomial, _ in dim.terms if isinstance(dim, Expr) else ():
+        for atom in monomial:
+            if isinstance(atom, Call) and (atom.function == "data" or any(map(depends_on_data, atom.args))):
+                return True
+    return False
+
+
+def evaluate(dim: DimLike, sizes: Mapping[str, int]) -> int | None:
+    """The integer for given sizes of the symbols, None where a symbol is missing or data decides."""
+    return _walk(dim, {name: int(size) for name, size in sizes.items()}, integers=True)  # type: ignore[return-value]
+
+
+def substitute(dim: DimLike, sizes: Mapping[str, DimLike]) -> DimLike:
+    """Replace symbols by dimensions."""
+    result = _walk(dim, sizes, integers=False)
+    assert result is not None
+    return result
+
+
+_FUNCTIONS = {"floordiv": floordiv, "max": largest, "min": smallest, "broadcast": broadcast}
+
+
+def _walk(dim: DimLike, sizes: Mapping[str, DimLike], integers: bool) -> DimLike | None:
+    if not isinstance(dim, Expr):
+        return dim
+    total: DimLike = 0
+    for monomial, factor in dim.terms:
+        term: DimLike = factor
+        for atom in monomial:
+            value: DimLike | None
+            if isinstance(atom, Symbol):
+                value = sizes.get(atom.name, None if integers else symbol(atom.name))
+            elif atom.function == "data":
+                value = None if integers else call("data", *atom.args)
+            else:
+                args = [_walk(arg, sizes, integers) for arg in atom.args]
+                known = [arg for arg in args if arg is not None]
+                value = _FUNCTIONS[atom.function](*known) if len(known) == len(args) else None
+            if value is None:
+                return None
+            term = mul(term, value)
+        total = add(total, term)
+    return total
+
+
+_TOKEN = re.compile(r"\s*(?:(\d+)|([A-Za-z_]\w*)|`([^`]*)`|([-+*(),]))")
+
+
+@lru_cache(maxsize=4096)
+def parse_dim(text: str) -> DimLike:
+    """Read what `str` of a dimension prints: integers, symbols, + - *, floordiv(a, b), max, min, broadcast, data."""
+    tokens: list[tuple[str, str]] = []
+    position = 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ParseError(f"dimension {text!r}, column {position + 1}", f"unexpected {text[position]!r}",
+                             "write integers, symbols, + - * and floordiv(a, b)")
+        kind = "int" if match[1] else "name" if match[2] else "quoted" if match[3] is not None else "mark"
+        tokens.append((kind, match[1] or match[2] or (match[3] if match[3] is not None else match[4])))
+        position = match.end()
+    parser = _DimParser(text, tokens)
+    dim = parser.total()
+    if parser.at < len(tokens):
+        parser.fail()
+    return dim
+
+
+class _DimParser:
+    def __init__(self, text: str, tokens: list[tuple[str, str]]) -> None:
+        self.text, self.tokens, self.at = text, tokens, 0
+
+    def fail(self) -> None:
+        found = self.tokens[self.at][1] if self.at < len(self.tokens) else "the end"
+        raise ParseError(f"dimension {self.text!r}", f"unexpected {found!r}", "write for example batch*(seq + 1)")
+
+    def peek(self) -> str:
+        kind, text = self.tokens[self.at] if self.at < len(self.tokens) else ("end", "")
+        return text if kind == "mark" else kind
+
+    def take(self) -> str:
+        self.at += 1
+        return self.tokens[self.at - 1][1]
+
+    def total(self) -> DimLike:
+        sign = -1 if self.peek() == "-" else 1
+        if sign < 0:
+            self.take()
+        dim = mul(sign, self.term())
+        while self.peek() in ("+", "-"):
+            dim = add(dim, self.term()) if self.take() == "+" else sub(dim, self.term())
+        return dim
+
+    def term(self) -> DimLike:
+        dim = self.factor()
+        while self.peek() == "*":
+            self.take()
+            dim = mul(dim, self.factor())
+        return dim
+
+    def factor(self) -> DimLike:
+        kind = self.peek()
+        if kind == "int":
+            return int(self.take())
+        if kind == "quoted":
+            return symbol(self.take())
+        if kind == "(":
+            self.take()
+            dim = self.total()
+            self.expect(")")
+            return dim
+        if kind != "name":
+            self.fail()
+        name = self.take()
+        if self.peek() != "(":
+            return symbol(name)
+        self.take()
+        args = [self.total()]
+        while self.peek() == ",":
+            self.take()
+            args.append(self.total())
+        self.expect(")")
+        if name == "data":
+            return call("data", *args)
+        function = _FUNCTIONS.get(name)
+        if function is None or len(args) != 2:
+            self.fail()
+            raise AssertionError
+        dim = function(*args)
+        assert dim is not None
+        return dim
+
+    def expect(self, mark: str) -> None:
+        if self.peek() != mark:
+            self.fail()
+        self.take()

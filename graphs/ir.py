@@ -1,0 +1,266 @@
+"""The dataflow graph: nodes in topological order over named values, in static single assignment.
+
+A value is a name; it is an input of the graph, a constant, or one output of one node. `types` holds what is known
+of each. Control-flow nodes hold nested graphs as attributes; a nested graph may read values of the graphs around it
+(`Graph.captured()`), and those count as uses by the node that holds it.
+
+Nodes are in *canonical form*: see `graphs.operators` (attribute defaults filled in, small constant inputs that
+decide the meaning turned into attributes). `version` 0 marks an opaque node, kept verbatim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import networkx as nx
+
+from .constants import Constant
+from .errors import InvalidModel
+from .types import TensorType, Type
+
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """One operation. `inputs` and `outputs` are value names, '' for an absent optional one.
+
+    `version` is the `since_version` of the operator's schema that the node was read with, 0 if egraft has no record
+    for it (then it is opaque: attributes are kept as they are, it is never merged, folded or executed).
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: dict[str, object] = field(default_factory=dict)
+    domain: str = ""
+    name: str = ""
+    version: int = 0
+    doc: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    origins: tuple[str, ...] = ()  # names of the original nodes that a new node stands for
+
+    @property
+    def is_opaque(self) -> bool:
+        """egraft has no record of this operator (or of this version of it)."""
+        return self.version == 0
+
+    @property
+    def graphs(self) -> Iterator[Graph]:
+        """Nested graphs, in the order of attributes."""
+        for value in self.attrs.values():
+            if isinstance(value, Graph):
+                yield value
+            elif isinstance(value, tuple):
+                yield from (item for item in value if isinstance(item, Graph))
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Every value that the node reads: inputs, then values captured by nested graphs."""
+        names = dict.fromkeys(name for name in self.inputs if name)
+        for graph in self.graphs:
+            names.update(dict.fromkeys(graph.captured()))
+        return tuple(names)
+
+    @property
+    def label(self) -> str:
+        """How messages call the node."""
+        first = next((name for name in self.outputs if name), "")
+        return f"{self.op} {self.name or first!r}" if not self.domain else f"{self.domain}.{self.op} {self.name!r}"
+
+    def copy(self) -> Node:
+        """A copy that shares constants; nested graphs are copied."""
+        attrs = {name: _copy_attribute(value) for name, value in self.attrs.items()}
+        return Node(self.op, self.inputs, self.outputs, attrs, self.domain, self.name, self.version, self.doc,
+                    dict(self.metadata), self.origins)
+
+
+def _copy_attribute(value: object) -> object:
+    if isinstance(value, Graph):
+        return value.copy()
+    if isinstance(value, tuple) and any(isinstance(item, Graph) for item in value):
+        return tuple(item.copy() if isinstance(item, Graph) else item for item in value)
+    return value
+
+
+@dataclass(eq=False)
+class Graph:
+    """A graph of nodes. `inputs` and `outputs` are value names, in the order of the contract.
+
+    `declared` holds the types of inputs and outputs as the model states them (written back unchanged); `types` holds
+    what inference proved. `defaults` names inputs that have a default value (ONNX IR >= 4 initializers that are also
+    inputs); they are never treated as constants.
+    """
+
+    name: str = "graph"
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    types: dict[str, Type] = field(default_factory=dict)
+    declared: dict[str, Type] = field(default_factory=dict)
+    defaults: dict[str, Constant] = field(default_factory=dict)
+    opsets: dict[str, int] = field(default_factory=dict)
+    functions: dict[tuple[str, str, str], object] = field(default_factory=dict)  # (domain, name, overload)
+    ir_version: int = 0
+    doc: str = ""
+    metadata: dict[str, str] = field(default_factory=dict)
+    extras: dict[str, object] = field(default_factory=dict)  # what the ONNX writer must hand back (producer, ...)
+
+    @property
+    def opset(self) -> int:
+        """Version of the default operator set that the graph is written at."""
+        return self.opsets.get("", 0)
+
+    def type_of(self, name: str) -> TensorType | None:
+        """The tensor type of a value where it is known."""
+        if name in self.constants:
+            return self.constants[name].type
+        found = self.types.get(name)
+        return found if isinstance(found, TensorType) else None
+
+    def producers(self) -> dict[str, Node]:
+        """Value name -> the node that makes it."""
+        return {out: node for node in self.nodes for out in node.outputs if out}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Value name -> the nodes that read it (a node once, nested reads included)."""
+        table: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.uses:
+                table.setdefault(name, []).append(node)
+        return table
+
+    def captured(self) -> list[str]:
+        """Names that this graph (as a nested one) reads from the graphs around it, in order of first use."""
+        own = set(self.inputs) | set(self.constants) | {out for node in self.nodes for out in node.outputs}
+        names: dict[str, None] = {}
+        for node in self.nodes:
+            names.update(dict.fromkeys(name for name in node.uses if name not in own))
+        names.update(dict.fromkeys(name for name in self.outputs if name not in own))
+        return list(names)
+
+    def names(self) -> set[str]:
+        """Every value name of this graph and of the graphs nested in it."""
+        found = set(self.inputs) | set(self.constants) | set(self.outputs) | set(self.types)
+        for node in self.nodes:
+            found.update(node.inputs, node.outputs)
+            for graph in node.graphs:
+                found |= graph.names()
+        found.discard("")
+        return found
+
+    def walk(self) -> Iterator[Graph]:
+        """This graph and all nested ones, outermost first."""
+        yield self
+        for node in self.nodes:
+            for graph in node.graphs:
+                yield from graph.walk()
+
+    def rename_uses(self, renaming: Mapping[str, str], outputs: bool = False) -> None:
+        """Let every reader of old names (nested graphs too, unless they define the name) read the new ones.
+
+        Graph outputs keep their names unless `outputs` is set.
+        """
+        if not renaming:
+            return
+        for node in self.nodes:
+            node.inputs = tuple(renaming.get(name, name) for name in node.inputs)
+            for graph in node.graphs:
+                own = set(graph.inputs) | set(graph.constants) | {o for n in graph.nodes for o in n.outputs}
+                graph.rename_uses({a: b for a, b in renaming.items() if a not in own}, outputs=True)
+        if outputs:
+            self.outputs = [renaming.get(name, name) for name in self.outputs]
+
+    def copy(self) -> Graph:
+        """A copy that shares constants and types but no nodes."""
+        return Graph(self.name, list(self.inputs), list(self.outputs), [node.copy() for node in self.nodes],
+                     dict(self.constants), dict(self.types), dict(self.declared), dict(self.defaults),
+                     dict(self.opsets), dict(self.functions), self.ir_version, self.doc, dict(self.metadata),
+                     dict(self.extras))
+
+    def node_count(self) -> int:
+        """Number of nodes, nested graphs included."""
+        return sum(len(graph.nodes) for graph in self.walk())
+
+    def sort(self) -> None:
+        """Put the nodes into a topological order, stable with respect to the present one.
+
+        Raises InvalidModel with the cycle if there is one.
+        """
+        made_by = {out: index for index, node in enumerate(self.nodes) for out in node.outputs if out}
+        state: dict[int, int] = {}
+        order: list[int] = []
+        for start in range(len(self.nodes)):
+            if start in state:
+                continue
+            stack = [(start, iter(self._needs(start, made_by)))]
+            state[start] = 1
+            while stack:
+                index, needs = stack[-1]
+                for need in needs:
+                    if state.get(need) == 1:
+                        cycle = [i for i, _ in stack][[i for i, _ in stack].index(need):] + [need]
+                        text = " -> ".join(self.nodes[i].label for i in cycle[:6])
+                        raise InvalidModel(f"graph {self.name!r}", f"the nodes form a cycle: {text}",
+                                           "break the cycle; a graph must be acyclic")
+                    if need not in state:
+                        state[need] = 1
+                        stack.append((need, iter(self._needs(need, made_by))))
+                        break
+                else:
+                    state[index] = 2
+                    order.append(index)
+                    stack.pop()
+        self.nodes = [self.nodes[index] for index in order]
+
+    def _needs(self, index: int, made_by: dict[str, int]) -> list[int]:
+        return [made_by[name] for name in self.nodes[index].uses if name in made_by]
+
+    def to_networkx(self) -> nx.MultiDiGraph:
+        """A networkx graph: a vertex for each node (its index), input and constant; edges carry value and slot."""
+        net = nx.MultiDiGraph(name=self.name)
+        vertex: dict[str, object] = {}
+        for name in self.inputs:
+            vertex[name] = ("input", name)
+            net.add_node(vertex[name], kind="input", label=name, type=str(self.types.get(name, "")))
+        for name, constant in self.constants.items():
+            vertex[name] = ("constant", name)
+            net.add_node(vertex[name], kind="constant", label=name, type=str(constant.type))
+        for index, node in enumerate(self.nodes):
+            net.add_node(index, kind="node", label=node.op, op=node.op, domain=node.domain, name=node.name)
+            vertex.update({out: index for out in node.outputs if out})
+        for index, node in enumerate(self.nodes):
+            for slot, name in enumerate(node.inputs):
+                if name in vertex:
+                    net.add_edge(vertex[name], index, value=name, slot=slot)
+            for name in node.uses:
+                if name not in node.inputs and name in vertex:
+                    net.add_edge(vertex[name], index, value=name, slot=-1)
+        for position, name in enumerate(self.outputs):
+            net.add_node(("output", position), kind="output", label=name)
+            if name in vertex:
+                net.add_edge(vertex[name], ("output", position), value=name, slot=0)
+        return net
+
+    def __str__(self) -> str:
+        from .text import print_graph
+
+        return print_graph(self)
+
+
+class NameSupply:
+    """Hands out value or node names that clash with none in use, the same ones for the same requests."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def fresh(self, stem: str) -> str:
+        """`stem` itself if free, else `stem_1`, `stem_2`, ..."""
+        name = stem
+        while not name or name in self.taken:
+            self._next[stem] = self._next.get(stem, 0) + 1
+            name = f"{stem}_{self._next[stem]}"
+        self.taken.add(name)
+        return name

@@ -1,0 +1,1 @@
+"""The pipeline: `optimize`, batches over a zoo, and the command line."""

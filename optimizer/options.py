@@ -1,0 +1,34 @@
+"""Options of a request, the same for Python, the command line and REST."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Exactness = Literal["exact", "rounding", "finite", "approximate"]
+
+
+class Options(BaseModel):
+    """What `optimize` is asked for. Names are those of the command line with `-` as `_`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    target: str = Field("auto", description="runtime:device, or auto")
+    precision: Exactness = Field("rounding", description="the weakest exactness class that may be used")
+    objective: Literal["time", "nodes", "memory"] = "time"
+    effort: Literal["low", "normal", "high"] = "normal"
+    timeout: float | None = Field(None, gt=0, description="seconds; an emergency brake, the best so far is returned")
+    opset: int | None = Field(None, ge=1, description="write at this version of the default operator set")
+    inputs: str | None = Field(None, description="an .npz file with one array per input, used for validation")
+    rtol: float | None = Field(None, ge=0)
+    atol: float | None = Field(None, ge=0)
+    dims: dict[str, list[int]] = Field(default_factory=dict, description="sizes to measure symbolic dimensions at")
+    threads: int | None = Field(None, ge=1)
+    disabled_rules: list[str] = Field(default_factory=list)
+    keep: list[str] = Field(default_factory=list, description="names of nodes that must stay as they are")
+    contrib: bool = Field(False, description="allow contrib operators of ONNX Runtime")
+    strict: bool = False
+    timings: str | None = Field(None, description="path of the timing database")
+    frozen: bool = Field(False, description="a miss in the timing database is an error")
+    seed: int = 0
