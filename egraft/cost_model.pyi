@@ -1,0 +1,1 @@
+from cost_model import *
