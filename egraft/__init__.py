@@ -1,8 +1,8 @@
 """egraft: a superoptimizer for tensor graphs.
 
 Every floor of the house is reachable here under one name: ``egraft.graphs`` is the package ``graphs``,
-``egraft.graphs.builder`` is ``graphs.builder``, and so on: the same module objects, not copies, so that a class is
-the same class whichever way it was imported. Nothing is imported before it is asked for.
+``egraft.graphs.builder`` is ``graphs.builder``, and so on: the same module objects, not copies, so that a
+class is the same class whichever way it was imported. Nothing is imported before it is asked for.
 """
 
 import importlib
@@ -31,7 +31,20 @@ __version__ = "0.1.0"
 FLOORS = ("graphs", "runtime", "cost_model", "rules", "search", "optimizer", "server")
 _SHORTCUTS = {"Graph": "graphs", "load": "graphs", "save": "graphs", "optimize": "optimizer"}
 
-__all__ = [*FLOORS, *_SHORTCUTS, "__version__"]
+__all__ = [
+    "Graph",
+    "__version__",
+    "cost_model",
+    "graphs",
+    "load",
+    "optimize",
+    "optimizer",
+    "rules",
+    "runtime",
+    "save",
+    "search",
+    "server",
+]
 
 
 class _SameModule(Loader):
@@ -52,7 +65,7 @@ class _SameModule(Loader):
 
 
 class _FloorFinder(MetaPathFinder):
-    """Finds ``egraft.<floor>`` and everything below, ahead of the path finder, which would load second copies."""
+    """Finds ``egraft.<floor>`` and what lies below, ahead of the path finder, which would copy."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         package, _, real_name = fullname.partition(".")
