@@ -11,6 +11,7 @@ from importlib import import_module
 
 import onnx
 
+from ..ir import Node
 from .record import REQUIRED, RUNTIME, Contents, Operator, Site
 
 FAMILIES = (
@@ -34,6 +35,19 @@ def table() -> dict[tuple[str, str], Operator]:
 def find(op: str, domain: str = "") -> Operator | None:
     """The record of an operator, or None."""
     return table().get((domain, op))
+
+
+def is_pure(node: Node) -> bool:
+    """False for opaque, random, training-mode and stateful nodes: never merge, fold or duplicate those.
+
+    A control-flow node is as pure as the nodes inside it.
+    """
+    record = None if node.is_opaque else find(node.op, node.domain)
+    if record is None or not record.pure:
+        return False
+    if record.pure_if is not None and not record.pure_if(node.attrs):
+        return False
+    return all(is_pure(inner) for graph in node.graphs for inner in graph.nodes)
 
 
 @lru_cache(maxsize=8192)
@@ -71,4 +85,4 @@ _SPELLING = {"float32": "float", "float64": "double", "float8_e4m3fn": "float8e4
              "float8_e4m3fnuz": "float8e4m3fnuz", "float8_e5m2fnuz": "float8e5m2fnuz"}
 
 __all__ = ["FAMILIES", "REQUIRED", "RUNTIME", "Contents", "Operator", "Site", "accepts", "available", "find",
-           "schema", "table"]
+           "is_pure", "schema", "table"]

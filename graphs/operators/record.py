@@ -82,6 +82,7 @@ class Site:
 Infer = Callable[[Site], "list[Type | None]"]
 InferContents = Callable[[Site], "Contents | None"]
 Convert = Callable[[dict[str, object], int], "dict[str, object] | None"]
+PureIf = Callable[[Mapping[str, object]], bool]
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class Operator:
     reverse (None: cannot be written at that version). `static`: attribute -> input index it comes from if constant.
     `commutative`: the first two inputs may be exchanged bit for bit. `pointwise`: each output element depends on the
     aligned input elements only (ONNX broadcasting). `movement`: output elements are input elements, moved or copied.
-    `contents`: known elements of the (single) integer output.
+    `contents`: known elements of the (single) integer output. `pure_if`: whether a node with these attributes is
+    pure, where that depends on them (training mode); ask `graphs.operators.is_pure(node)`.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Operator:
     contents: InferContents | None = None
     read: Convert | None = None
     write: Convert | None = None
+    pure_if: PureIf | None = None
 
     @property
     def key(self) -> tuple[str, str]:
