@@ -1,0 +1,7 @@
+"""Work of the control-flow operators."""
+
+from __future__ import annotations
+
+from . import Row
+
+WORK: dict[str, Row] = {}

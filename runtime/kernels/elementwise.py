@@ -1,0 +1,7 @@
+"""Kernels of the elementwise operators."""
+
+from __future__ import annotations
+
+from . import rows
+
+KERNELS, kernel = rows()

@@ -1,0 +1,7 @@
+"""Kernels of the linear operators."""
+
+from __future__ import annotations
+
+from . import rows
+
+KERNELS, kernel = rows()
