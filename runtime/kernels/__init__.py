@@ -3,7 +3,9 @@
 A kernel takes the canonical attributes of a node (see `graphs.operators.record`) and its input arrays (None for an
 absent one) and returns all outputs. The engine has put the values of `RUNTIME` attributes in their place: a static
 attribute arrives as a scalar where its input tensor has rank 0 and as a tuple where it has rank 1, so kernels take
-both. `attrs[OUTPUTS]` is the number of outputs that the node names (only Split and the like need it).
+both. `attrs[OUTPUTS]` is the number of outputs that the node names (only Split and the like need it);
+`attrs[GENERATOR]` is the `np.random.Generator` that a random or training-mode operator draws from (the engine has
+seeded it: by the node's `seed` attribute where it has one).
 
 Kernels never write into their inputs; an output may be a view of an input (the engine must not write into it either).
 bfloat16 and float16 are computed in float32 and rounded once, as ONNX Runtime and `onnx.reference` do.
@@ -23,6 +25,7 @@ from graphs.operators import FAMILIES
 Arrays = Sequence["np.ndarray | None"]
 Kernel = Callable[[Mapping[str, object], Arrays], "Sequence[np.ndarray]"]
 OUTPUTS = "*outputs"  # no ONNX attribute can have this name
+GENERATOR = "*generator"
 
 _K = TypeVar("_K", bound=Kernel)
 
