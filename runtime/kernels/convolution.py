@@ -2,6 +2,139 @@
 
 from __future__ import annotations
 
-from . import rows
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from graphs.operators._windows import SAME, explicit_pads, per_axis
+
+from . import Arrays, _pooling, _resampling, rows
+from ._windows import Windows, widen
 
 KERNELS, kernel = rows()
+KERNELS.update(_pooling.KERNELS)
+KERNELS.update(_resampling.KERNELS)
+
+_COLUMN_BYTES = 1 << 26  # unfold at most this much at a time
+
+
+def convolve(x: np.ndarray, w: np.ndarray, attrs: Mapping[str, object]) -> np.ndarray:
+    """Convolution without bias, in the dtype of `x` and `w` (which must be the same)."""
+    group = int(attrs.get("group", 1))  # type: ignore[call-overload]
+    windows = Windows.of(attrs, x.shape[2:], w.shape[2:])
+    batch, maps = x.shape[0], w.shape[0]
+    shape = (batch, maps, *windows.counts)
+    if prod(shape) == 0 or w.shape[1] == 0:
+        return np.zeros(shape, x.dtype)
+    if windows.trivial:
+        step = tuple(slice(None, None, stride) for stride in windows.strides)
+        return _matmul(w, x[(slice(None), slice(None), *step)], group).reshape(shape)
+    padded = windows.pad(x, 0)
+    if w.shape[1] == 1 and maps == group:
+        return _depthwise(padded, w, windows)
+    out = np.empty(shape, x.dtype)
+    row = x.shape[1] * prod(w.shape[2:]) * prod(windows.counts) * x.dtype.itemsize
+    chunk = max(1, _COLUMN_BYTES // max(row, 1))
+    for start in range(0, batch, chunk):
+        piece = slice(start, start + chunk)
+        out[piece] = _matmul(w, windows.view(padded[piece]), group).reshape(out[piece].shape)
+    return out
+
+
+def _matmul(w: np.ndarray, columns: np.ndarray, group: int) -> np.ndarray:
+    """(N, group, M/group, positions) from weights and columns (N, C, kernel..., positions...)."""
+    depth = prod(w.shape[1:])
+    columns = columns.reshape(columns.shape[0], group, depth, -1)
+    return np.matmul(w.reshape(group, w.shape[0] // group, depth), columns)
+
+
+def _depthwise(padded: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
+    out: np.ndarray | None = None
+    for place, slices in windows.offsets():
+        factor = w[(slice(None), 0, *place)].reshape(-1, *(1 for _ in slices))
+        term = padded[(slice(None), slice(None), *slices)] * factor
+        out = term if out is None else np.add(out, term, out=out)
+    assert out is not None
+    return out
+
+
+def add_bias(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """`y` (fresh, may be written) plus a bias per channel."""
+    if bias is not None:
+        y += bias.astype(y.dtype, copy=False).reshape(-1, *(1 for _ in y.shape[2:]))
+    return y
+
+
+@kernel("Conv")
+def conv(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
+    """Convolution (cross-correlation, as everywhere in machine learning)."""
+    x, w = inputs[0], inputs[1]
+    bias = inputs[2] if len(inputs) > 2 else None
+    assert x is not None and w is not None
+    return [add_bias(convolve(widen(x), widen(w), attrs), bias).astype(x.dtype, copy=False)]
+
+
+@kernel("ConvTranspose")
+def conv_transpose(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
+    """Transposed convolution: every input element stamps the kernel on the output."""
+    x, w = inputs[0], inputs[1]
+    bias = inputs[2] if len(inputs) > 2 else None
+    assert x is not None and w is not None
+    group, rank = int(attrs["group"]), x.ndim - 2  # type: ignore[call-overload]
+    wide, kernel_sizes = widen(x), w.shape[2:]
+    strides, dilations = per_axis(attrs, "strides", rank), per_axis(attrs, "dilations", rank)
+    sizes, begins = transposed_layout(attrs, x.shape[2:], kernel_sizes)
+    full = [max((n - 1) * s + (k - 1) * d + 1, 0) if n else 0
+            for n, s, k, d in zip(x.shape[2:], strides, kernel_sizes, dilations)]
+    # Room for what the stamps reach and for what the output shows beyond.
+    room = [max(f, size + begin) for f, size, begin in zip(full, sizes, begins)]
+    batch, channels, maps = x.shape[0], x.shape[1], w.shape[1] * group
+    stamped = np.zeros((batch, maps, *room), wide.dtype)
+    if x.size:
+        flat = wide.reshape(batch, group, channels // group, -1)
+        weights = widen(w).reshape(group, channels // group, -1).swapaxes(1, 2)  # (group, M/group*K, C/group)
+        columns = np.matmul(weights, flat).reshape(batch, maps, *kernel_sizes, *x.shape[2:])
+        for place in product(*map(range, kernel_sizes)):
+            slices = tuple(slice(at * d, at * d + (n - 1) * s + 1, s)
+                           for at, d, n, s in zip(place, dilations, x.shape[2:], strides))
+            stamped[(slice(None), slice(None), *slices)] += columns[(slice(None), slice(None), *place)]
+    shown = tuple(slice(begin, begin + size) for begin, size in zip(begins, sizes))
+    y = np.ascontiguousarray(stamped[(slice(None), slice(None), *shown)])
+    return [add_bias(y, bias).astype(x.dtype, copy=False)]
+
+
+def transposed_layout(attrs: Mapping[str, object], sizes: Sequence[int],
+                      kernel_sizes: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Output sizes of ConvTranspose and how much is cut off at the beginning."""
+    rank = len(sizes)
+    strides, dilations = per_axis(attrs, "strides", rank), per_axis(attrs, "dilations", rank)
+    extra, auto = per_axis(attrs, "output_padding", rank, 0), attrs.get("auto_pad", "NOTSET")
+    full = [(n - 1) * s + (k - 1) * d + 1 + more
+            for n, s, k, d, more in zip(sizes, strides, kernel_sizes, dilations, extra)]
+    wanted = attrs.get("output_shape")
+    if not wanted and auto not in SAME:
+        begins, ends = explicit_pads(attrs, rank)
+        return [f - begin - end for f, begin, end in zip(full, begins, ends)], list(begins)
+    shape = list(wanted)[-rank:] if wanted else [n * s for n, s in zip(sizes, strides)]  # type: ignore[call-overload]
+    totals = [max(f - size, 0) for f, size in zip(full, shape)]
+    return shape, [total // 2 if auto == "SAME_UPPER" else -(-total // 2) for total in totals]
+
+
+@kernel("LRN")
+def lrn(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
+    """Normalization by the sum of squares over neighbouring channels."""
+    x = inputs[0]
+    assert x is not None
+    wide, size = widen(x), int(attrs["size"])  # type: ignore[call-overload]
+    square = np.square(wide)
+    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    total = np.zeros_like(square)
+    for shift in range(-before, after + 1):
+        if abs(shift) < x.shape[1]:
+            target = slice(max(-shift, 0), x.shape[1] - max(shift, 0))
+            source = slice(max(shift, 0), x.shape[1] - max(-shift, 0))
+            total[:, target] += square[:, source]
+    alpha, beta, bias = (wide.dtype.type(attrs[name]) for name in ("alpha", "beta", "bias"))  # type: ignore[arg-type]
+    return [(wide / (bias + alpha / wide.dtype.type(size) * total) ** beta).astype(x.dtype, copy=False)]

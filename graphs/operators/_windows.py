@@ -1,0 +1,82 @@
+"""Sizes of sliding windows (Conv, ConvTranspose, pools), symbolic ones included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..dims import DimLike, add, ceildiv, floordiv, mul, smallest, sub
+from .record import Site
+
+SAME = ("SAME_UPPER", "SAME_LOWER")
+
+
+def per_axis(attrs: Mapping[str, object], name: str, rank: int, default: int = 1) -> tuple[int, ...]:
+    """An attribute with one integer per spatial axis, its default where it is not given."""
+    value = attrs.get(name)
+    return tuple(value) if value else (default,) * rank  # type: ignore[arg-type]
+
+
+def explicit_pads(attrs: Mapping[str, object], rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`pads` as (begins, ends); zeros where auto_pad VALID says so."""
+    pads = per_axis(attrs, "pads", 2 * rank, 0)
+    if attrs.get("auto_pad", "NOTSET") == "VALID":
+        pads = (0,) * (2 * rank)
+    return pads[:rank], pads[rank:]
+
+
+def window_count(size: DimLike, kernel: DimLike, stride: int, dilation: int, begin: int, end: int,
+                 ceil: bool) -> DimLike:
+    """Number of window positions along one axis.
+
+    With `ceil`, a last partial window counts unless it would start in the padding at the end (ONNX Runtime and
+    ONNX's own inference apply that rule at every opset).
+    """
+    room = sub(add(size, begin + end), add(mul(dilation, sub(kernel, 1)), 1))
+    if not ceil:
+        return add(floordiv(room, stride), 1)
+    return smallest(add(ceildiv(room, stride), 1), ceildiv(add(size, begin), stride))
+
+
+def check_axes(site: Site, rank: int) -> None:
+    """Raise where an attribute does not have one entry per spatial axis."""
+    for name, entries in (("kernel_shape", rank), ("strides", rank), ("dilations", rank), ("pads", 2 * rank),
+                          ("output_padding", rank)):
+        value = site.attrs.get(name)
+        if value and len(value) != entries:  # type: ignore[arg-type]
+            raise site.fail(f"{name} {list(value)} for {rank} spatial dimensions",  # type: ignore[call-overload]
+                            f"give {entries} numbers")
+
+
+def window_counts(site: Site, sizes: Sequence[DimLike], kernel: Sequence[DimLike],
+                  ceil: bool = False) -> list[DimLike]:
+    """Output sizes of all spatial axes, by explicit or automatic padding."""
+    rank = len(sizes)
+    check_axes(site, rank)
+    strides, dilations = per_axis(site.attrs, "strides", rank), per_axis(site.attrs, "dilations", rank)
+    if site.attrs.get("auto_pad", "NOTSET") in SAME:
+        return [ceildiv(size, stride) for size, stride in zip(sizes, strides)]
+    begins, ends = explicit_pads(site.attrs, rank)
+    counts = [window_count(*axis, ceil) for axis in zip(sizes, kernel, strides, dilations, begins, ends)]
+    if any(isinstance(count, int) and count < 0 for count in counts):
+        raise site.fail(f"the kernel {list(map(str, kernel))} is larger than the padded input "
+                        f"{list(map(str, sizes))}")
+    return counts
+
+
+def transposed_sizes(site: Site, sizes: Sequence[DimLike], kernel: Sequence[DimLike]) -> list[DimLike]:
+    """Output sizes of ConvTranspose's spatial axes."""
+    rank = len(sizes)
+    check_axes(site, rank)
+    wanted = site.attrs.get("output_shape")
+    if wanted:
+        return list(wanted)[-rank:]  # type: ignore[call-overload]
+    strides, dilations = per_axis(site.attrs, "strides", rank), per_axis(site.attrs, "dilations", rank)
+    if site.attrs.get("auto_pad", "NOTSET") in SAME:
+        return [mul(size, stride) for size, stride in zip(sizes, strides)]
+    begins, ends = explicit_pads(site.attrs, rank)
+    extra = per_axis(site.attrs, "output_padding", rank, 0)
+    return [
+        add(mul(stride, sub(size, 1)), add(mul(dilation, sub(k, 1)), 1 + more - begin - end))
+        for size, k, stride, dilation, begin, end, more
+        in zip(sizes, kernel, strides, dilations, begins, ends, extra)
+    ]
