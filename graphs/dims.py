@@ -8,6 +8,7 @@ data) is an opaque atom: equal only to itself. Symbols stand for sizes >= 0.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +19,22 @@ from .errors import ParseError
 Monomial = tuple["Atom", ...]  # sorted; () is the constant term
 
 
+def quote_name(name: str) -> str:
+    """A name as texts show it: itself if it is an identifier, else in backquotes with the escapes of JSON."""
+    if re.fullmatch(r"[A-Za-z_]\w*", name):
+        return name
+    inner = json.dumps(name, ensure_ascii=False)[1:-1].replace("`", "\\u0060")
+    return f"`{inner}`"
+
+
+def unquote_name(inner: str) -> str:
+    """The name that stands between backquotes."""
+    try:
+        return str(json.loads(f'"{inner}"', strict=False))
+    except ValueError:
+        return inner
+
+
 @dataclass(frozen=True, slots=True)
 class Symbol:
     """A named size, `batch`. Any text is a name; other than identifiers it prints in backquotes."""
@@ -25,7 +42,7 @@ class Symbol:
     name: str
 
     def __str__(self) -> str:
-        return self.name if re.fullmatch(r"[A-Za-z_]\w*", self.name) else f"`{self.name}`"
+        return quote_name(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +398,7 @@ class _DimParser:
         if kind == "int":
             return int(self.take())
         if kind == "quoted":
-            return symbol(self.take())
+            return symbol(unquote_name(self.take()))
         if kind == "(":
             self.take()
             dim = self.total()

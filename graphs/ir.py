@@ -20,7 +20,6 @@ from .errors import InvalidModel
 from .types import TensorType, Type
 
 
-
 @dataclass(eq=False, slots=True)
 class Node:
     """One operation. `inputs` and `outputs` are value names, '' for an absent optional one.
@@ -39,6 +38,7 @@ class Node:
     doc: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     origins: tuple[str, ...] = ()  # names of the original nodes that a new node stands for
+    overload: str = ""  # of a model-local function that an opaque node calls
 
     @property
     def is_opaque(self) -> bool:
@@ -72,7 +72,7 @@ class Node:
         """A copy that shares constants; nested graphs are copied."""
         attrs = {name: _copy_attribute(value) for name, value in self.attrs.items()}
         return Node(self.op, self.inputs, self.outputs, attrs, self.domain, self.name, self.version, self.doc,
-                    dict(self.metadata), self.origins)
+                    dict(self.metadata), self.origins, self.overload)
 
 
 def _copy_attribute(value: object) -> object:

@@ -54,6 +54,14 @@ class TensorType:
 
 
 @dataclass(frozen=True, slots=True)
+class RawAttribute:
+    """An attribute of an opaque node that has no plain form (a type, a sparse tensor, an empty list of floats, a
+    reference to a function's attribute), kept as the bytes of its ONNX AttributeProto."""
+
+    proto: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class OtherType:
     """A sequence, optional, map or sparse type, kept as the bytes of its ONNX TypeProto."""
 

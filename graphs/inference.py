@@ -1,0 +1,278 @@
+"""Type inference: element types and shapes of every value, and the elements of small integer tensors.
+
+Types flow from the graph's inputs and constants through the operator records. What the model declares of outputs and
+intermediate values is not trusted, except the element type of an opaque node's outputs. Unknown stays unknown (None)
+and never stops the walk; only an operator that refuses its inputs does (InferenceError).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx
+
+from . import dtypes
+from .constants import Constant
+from .dims import data_dim
+from .errors import InferenceError
+from .ir import Graph, Node
+from .operators import Contents, Operator, Site, find, schema
+from .types import OtherType, TensorType, Type
+
+MAX_CONTENTS = 64  # elements of a tensor that are followed one by one
+_MAX_ROUNDS = 8  # of one loop body until its state types settle
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Inferred:
+    """What is known of a node's outputs: a type each, and the elements of the first one."""
+
+    types: list[Type | None]
+    contents: Contents | None = None
+
+
+@dataclass(slots=True)
+class Scope:
+    """Values that a graph sees: its own and those of the graphs around it."""
+
+    types: dict[str, Type]
+    constants: Mapping[str, Constant]
+    contents: dict[str, Contents] = field(default_factory=dict)
+    parent: Scope | None = None
+    path: str = ""
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+    def lookup(self, name: str) -> tuple[Type | None, Contents | None, Constant | None]:
+        """Type, contents and constant of a name, from the innermost graph that has it."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.constants:
+                constant = scope.constants[name]
+                return constant.type, contents_of(constant), constant
+            if name in scope.types or name in scope.contents:
+                return scope.types.get(name), scope.contents.get(name), None
+            scope = scope.parent
+        return None, None, None
+
+
+def contents_of(constant: Constant) -> Contents | None:
+    """The elements of a small integer or bool constant, else None."""
+    kind = constant.dtype
+    if constant.size > MAX_CONTENTS or (kind not in dtypes.INTEGERS and kind != "bool"):
+        return None
+    return tuple(int(item) for item in constant.array.reshape(-1).tolist())
+
+
+def infer(graph: Graph) -> None:
+    """Fill `types` of a graph (in topological order) and of its nested graphs, from the types of its inputs.
+
+    Raises InferenceError where an operator does not accept its inputs.
+    """
+    _infer_graph(graph, None, "", graph.opsets)
+
+
+def contents(graph: Graph) -> dict[str, Contents]:
+    """Known elements of small integer values of the outermost graph, constants included. Fills types as well."""
+    scope = _infer_graph(graph, None, "", graph.opsets)
+    known = {name: found for name, constant in graph.constants.items() if (found := contents_of(constant))}
+    return {**known, **scope.contents}
+
+
+def _infer_graph(graph: Graph, parent: Scope | None, path: str, opsets: Mapping[str, int]) -> Scope:
+    inputs = {name: graph.types[name] for name in graph.inputs if name in graph.types}
+    scope = Scope(inputs, graph.constants, {}, parent, path, opsets)
+    for node in graph.nodes:
+        found = _visit(node, scope, graph.declared)
+        for name, type_ in zip(node.outputs, found.types):
+            if name and type_ is not None:
+                scope.types[name] = type_
+        if found.contents is not None and node.outputs and node.outputs[0]:
+            scope.contents[node.outputs[0]] = found.contents
+    graph.types = scope.types
+    return scope
+
+
+def _label(node: Node, path: str) -> str:
+    return path + next((name for name in node.outputs if name), node.name or node.op)
+
+
+def _visit(node: Node, scope: Scope, declared: Mapping[str, Type]) -> Inferred:
+    looked_up = [scope.lookup(name) if name else (None, None, None) for name in node.inputs]
+    types = [found[0] for found in looked_up]
+    label = _label(node, scope.path)
+    if any(True for _ in node.graphs):
+        _infer_nested(node, types, scope, label)
+    result = infer_node(node, types, [found[1] for found in looked_up], [found[2] for found in looked_up], label)
+    if node.is_opaque:
+        result.types = _opaque_types(node, types, result.types, declared, scope.opsets)
+    return result
+
+
+def infer_node(
+    node: Node,
+    types: Sequence[Type | None],
+    contents: Sequence[Contents | None],
+    constants: Sequence[Constant | None],
+    label: str,
+) -> Inferred:
+    """Output types and contents of one node of given inputs. Nested graphs must have their types already.
+
+    `label` makes sizes that only data decide unique; inside one graph it is the name of the first output.
+    """
+    unknown = Inferred([None] * len(node.outputs))
+    record = None if node.is_opaque else find(node.op, node.domain)
+    if record is None:
+        return unknown
+    site = Site(node.op, node.attrs, types, contents, constants, len(node.outputs), label)  # type: ignore[arg-type]
+    return infer_site(record, site)
+
+
+def infer_site(record: Operator, site: Site) -> Inferred:
+    """Run a record on a site. A defect in a record is logged and leaves the outputs unknown."""
+    result = Inferred([None] * site.outputs)
+    try:
+        types = list(record.infer(site))
+        if len(types) < site.outputs:
+            _log.warning("the record of %s gives %d types for %d outputs of %s", record.name, len(types),
+                         site.outputs, site.label)
+        result.types = (types + [None] * site.outputs)[: site.outputs]
+        if record.contents is not None:
+            result.contents = _checked(record.contents(site), result.types[0] if result.types else None)
+    except InferenceError:
+        raise
+    except Exception:
+        # A model must not be refused because a record has a defect: go on around the node.
+        _log.warning("the record of %s failed on %s", record.name, site.label, exc_info=True)
+    return result
+
+
+def _checked(found: Contents | None, type_: Type | None) -> Contents | None:
+    if found is None or len(found) > MAX_CONTENTS:
+        return None
+    if isinstance(type_, TensorType) and isinstance(type_.elements, int) and type_.elements != len(found):
+        _log.warning("%d elements were inferred for a %s", len(found), type_)
+        return None
+    return tuple(found)
+
+
+def _opaque_types(node: Node, types: Sequence[Type | None], known: list[Type | None], declared: Mapping[str, Type],
+                  opsets: Mapping[str, int]) -> list[Type | None]:
+    """Element types of an opaque node: from the ONNX schema, else from what the model declares; never a shape."""
+    result = list(known)
+    for index, name in enumerate(node.outputs):
+        stated = declared.get(name)
+        dtype = schema_dtype(node, index, types, opsets.get(node.domain, 0))
+        if dtype is not None:
+            result[index] = TensorType(dtype)
+        elif isinstance(stated, TensorType):
+            result[index] = TensorType(stated.dtype)
+        elif isinstance(stated, OtherType):
+            result[index] = stated
+    return result
+
+
+def schema_dtype(node: Node, index: int, types: Sequence[Type | None], opset: int) -> str | None:
+    """The element type of an output where the operator's ONNX schema ties it to an input or fixes it."""
+    found = schema(node.op, opset, node.domain) if opset else None
+    if found is None or index >= len(found.outputs) or opset > onnx.defs.onnx_opset_version():
+        return None
+    formal = found.outputs[index]
+    if formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
+        return None
+    if formal.type_str.startswith("tensor("):
+        return _FROM_SCHEMA.get(formal.type_str)
+    for position, parameter in enumerate(found.inputs):
+        if parameter.type_str == formal.type_str and position < len(types):
+            type_ = types[position]
+            if isinstance(type_, TensorType):
+                return type_.dtype
+    return None
+
+
+def _schema_spelling(dtype: str) -> str:
+    plain = {"float32": "float", "float64": "double"}.get(dtype, dtype)
+    return f"tensor({plain.replace('float8_', 'float8').replace('float4_', 'float4')})"
+
+
+_FROM_SCHEMA = {_schema_spelling(name): name for name in dtypes.ONNX_NUMBER}
+
+
+# Nested graphs
+
+
+def _infer_nested(node: Node, types: Sequence[Type | None], scope: Scope, label: str) -> None:
+    body = node.attrs.get("body")
+    if not node.is_opaque and node.domain == "" and isinstance(body, Graph):
+        if node.op == "Loop":
+            return _infer_loop(body, [TensorType("int64", ()), TensorType("bool", ()), *types[2:]], 2, 1, scope, label)
+        if node.op == "Scan" and node.version >= 9:
+            return _infer_scan(node, body, types, scope, label)
+    for index, graph in enumerate(node.graphs):
+        for name in graph.inputs:  # of an operator that nobody knows: only element types
+            stated = graph.declared.get(name, graph.types.get(name))
+            if stated is not None:
+                graph.types[name] = TensorType(stated.dtype) if isinstance(stated, TensorType) else stated
+        _infer_graph(graph, scope, f"{label}/{index}/", scope.opsets)
+
+
+def _infer_scan(node: Node, body: Graph, types: Sequence[Type | None], scope: Scope, label: str) -> None:
+    count = node.attrs.get("num_scan_inputs")
+    states = len(types) - count if isinstance(count, int) else len(types)
+    axes = node.attrs.get("scan_input_axes") or ()
+    inputs = list(types)
+    for index in range(states, len(types)):
+        type_ = types[index]
+        axis = axes[index - states] if isinstance(axes, tuple) and index - states < len(axes) else 0
+        if isinstance(type_, TensorType) and type_.shape is not None and -len(type_.shape) <= axis < len(type_.shape):
+            axis %= len(type_.shape)
+            inputs[index] = type_.with_shape(type_.shape[:axis] + type_.shape[axis + 1 :])
+        elif isinstance(type_, TensorType):
+            inputs[index] = type_.with_shape(None)
+    _infer_loop(body, inputs, 0, 0, scope, label, states)
+
+
+def _infer_loop(body: Graph, inputs: list[Type | None], first: int, first_output: int, scope: Scope, label: str,
+                states: int | None = None) -> None:
+    """Infer a body whose state inputs `first..` take its outputs `first_output..` again, until the types settle."""
+    states = len(inputs) - first if states is None else states
+    for index in range(min(first, len(body.inputs))):  # ONNX Runtime feeds [1] where the body declares rank 1
+        stated = body.declared.get(body.inputs[index])
+        if isinstance(stated, TensorType) and stated.rank == 1:
+            inputs[index] = TensorType("int64" if index == 0 else "bool", (1,))
+    for round_ in range(_MAX_ROUNDS):
+        for name, type_ in zip(body.inputs, inputs):
+            if type_ is None:
+                body.types.pop(name, None)
+            else:
+                body.types[name] = type_
+        inner = _infer_graph(body, scope, f"{label}/", scope.opsets)
+        settled = True
+        for index in range(first, min(first + states, len(inputs), len(body.inputs))):
+            position = index - first + first_output
+            out = inner.lookup(body.outputs[position])[0] if position < len(body.outputs) else None
+            joined = _joined(inputs[index], out, f"{label}/{body.inputs[index]}")
+            if round_ == _MAX_ROUNDS - 2 and isinstance(joined, TensorType):
+                joined = joined.with_shape(None)  # it does not settle: give up on shapes, which then holds
+            settled = settled and joined == inputs[index]
+            inputs[index] = joined
+        if settled:
+            return
+
+
+def _joined(a: Type | None, b: Type | None, label: str) -> Type | None:
+    """The type of a value that is `a` at first and `b` in later rounds."""
+    if a == b:
+        return a
+    if not isinstance(a, TensorType):
+        return None
+    if not isinstance(b, TensorType):
+        return TensorType(a.dtype)
+    if a.dtype != b.dtype:
+        return None
+    if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+        return TensorType(a.dtype)
+    dims = [x if x == y else data_dim(label, axis) for axis, (x, y) in enumerate(zip(a.shape, b.shape))]
+    return TensorType(a.dtype, tuple(dims))
