@@ -1,0 +1,257 @@
+"""The one way in which egraft measures time.
+
+*One thing* (`measure_one`): warm-up, as many repetitions inside a sample that it lasts long enough for the
+clock, several samples, all kept. *Several things* (`compare`): in every round each is sampled once, in
+changing order, and the baseline twice; what counts is the ratio within a round, so that a machine that
+becomes slower as a whole changes nothing. The two samples of the baseline (A/A) tell which ratio is still
+noise.
+
+CPU time decides where the work runs in one thread: being preempted does not count then. Wall time decides
+elsewhere. Both are kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from statistics import median as median_of
+from typing import Literal
+
+from .comparison import Comparison, SampleLists, judge
+from .records import spread_of
+
+ClockName = Literal["cpu", "wall"]
+Run = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Sources of seconds; tests put fake ones here."""
+
+    wall: Callable[[], float] = time.perf_counter
+    cpu: Callable[[], float] = time.process_time
+
+
+REAL = Clocks()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to measure. Times in seconds.
+
+    `floor` is the smallest relative difference that is ever called one. `budget` limits a comparison, warm-up
+    included; it is checked between samples. `confidence` is that of each interval.
+    """
+
+    sample: float = 200e-6
+    warm_up_runs: int = 2
+    warm_up_seconds: float = 0.2
+    min_rounds: int = 5
+    max_rounds: int = 100
+    budget: float = 10.0
+    confidence: float = 0.99
+    floor: float = 0.01
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Seconds per run, by both clocks."""
+
+    wall: float
+    cpu: float
+
+
+@dataclass(frozen=True)
+class Samples:
+    """All samples of one thing. `inner` runs made one sample; `clock` is the one to go by."""
+
+    samples: tuple[Sample, ...]
+    inner: int
+    clock: ClockName
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        """Seconds per run by the clock that decides."""
+        return tuple(getattr(each, self.clock) for each in self.samples)
+
+    @property
+    def median(self) -> float:
+        """Median seconds per run."""
+        return float(median_of(self.seconds))
+
+    @property
+    def spread(self) -> float:
+        """Median absolute deviation in seconds."""
+        return spread_of(self.seconds)
+
+
+def clock_for(threads: int) -> ClockName:
+    """CPU time for one thread; with more it would add up what runs at the same time."""
+    return "cpu" if threads == 1 else "wall"
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def take_sample(run: Run, inner: int, clocks: Clocks = REAL) -> Sample:
+    """Run `inner` times, back to back; seconds per run."""
+    with _no_collector():
+        repetitions = itertools.repeat(None, inner)
+        wall, cpu = clocks.wall(), clocks.cpu()
+        for _ in repetitions:
+            run()
+        cpu, wall = clocks.cpu() - cpu, clocks.wall() - wall
+    return Sample(wall / inner, cpu / inner)
+
+
+def warm_up(run: Run, settings: Settings, clocks: Clocks = REAL) -> int:
+    """Run until caches, pages and clocks have settled; answers how many runs make one sample.
+
+    At least `warm_up_runs` and one run that is timed; more while a sample's worth of time has not passed.
+    """
+    start = clocks.wall()
+    best = math.inf
+    for done in itertools.count(1):
+        sample = take_sample(run, 1, clocks)
+        best = min(best, max(sample.wall, 1e-9))
+        passed = clocks.wall() - start
+        if done > settings.warm_up_runs and (passed >= settings.sample or done >= 50):
+            break
+        if passed >= settings.warm_up_seconds and done >= 2:
+            break
+    return max(1, min(100_000, math.ceil(settings.sample / best)))
+
+
+def measure_one(
+    run: Run, threads: int = 1, budget: float = 0.02, settings: Settings | None = None, clocks: Clocks = REAL
+) -> Samples:
+    """Time one thing: at least 3 samples, then more until `budget` seconds are over or they agree.
+
+    They agree when there are 7 or more and half of them lie within 1 % of the median.
+    """
+    settings = settings or Settings()
+    start = clocks.wall()
+    inner = warm_up(run, settings, clocks)
+    samples: list[Sample] = []
+    while True:
+        samples.append(take_sample(run, inner, clocks))
+        count = len(samples)
+        if count >= settings.max_rounds or (count >= 3 and clocks.wall() - start >= budget):
+            break
+        if count >= 7:
+            times = [getattr(each, clock_for(threads)) for each in samples]
+            if spread_of(times) <= 0.01 * median_of(times):
+                break
+    return Samples(tuple(samples), inner, _trusted(clock_for(threads), samples))
+
+
+def _trusted(clock: ClockName, samples: Sequence[Sample]) -> ClockName:
+    """Wall time where CPU time does not move: its clock is too coarse, or another process does the work."""
+    return "wall" if clock == "cpu" and any(each.cpu <= 0 for each in samples) else clock
+
+
+@dataclass
+class _Contest:
+    """A comparison under way."""
+
+    runners: Mapping[str, Run]
+    baseline: str
+    threads: int
+    settings: Settings
+    clocks: Clocks
+    started: float
+    inner: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, list[Sample | None]] = field(default_factory=dict)
+    twin: list[Sample] = field(default_factory=list)
+    retired: set[str] = field(default_factory=set)
+    rounds: int = 0
+
+    def passed(self) -> float:
+        return self.clocks.wall() - self.started
+
+    def order(self) -> list[str]:
+        """The baseline's two samples lie apart; the order changes from round to round, the same for the
+        same seed.
+        """
+        order = [name for name in self.runners if name != self.baseline and name not in self.retired]
+        shuffler = random.Random(self.settings.seed * 1_000_003 + self.rounds)
+        order.extend([self.baseline, ""])  # '' is the baseline's second sample
+        shuffler.shuffle(order)
+        return order
+
+    def round(self) -> None:
+        for name in self.order():
+            real = name or self.baseline
+            sample = take_sample(self.runners[real], self.inner[real], self.clocks)
+            if name:
+                self.samples[name].append(sample)
+            else:
+                self.twin.append(sample)
+        for name in self.retired:
+            self.samples[name].append(None)
+        self.rounds += 1
+
+    def result(self, stopped: str) -> Comparison:
+        everything = [each for row in self.samples.values() for each in row if each is not None] + self.twin
+        clock = _trusted(clock_for(self.threads), everything)
+        lists = {name: SampleLists.of(row) for name, row in self.samples.items()}
+        return judge(
+            self.baseline,
+            lists,
+            SampleLists.of(self.twin),
+            clock=clock,
+            threads=self.threads,
+            inner=dict(self.inner),
+            stopped=stopped,
+            confidence=self.settings.confidence,
+            floor=self.settings.floor,
+        )
+
+
+def compare(
+    runners: Mapping[str, Run],
+    baseline: str,
+    threads: int = 1,
+    settings: Settings | None = None,
+    clocks: Clocks = REAL,
+) -> Comparison:
+    """Measure several things against `baseline` (one of the names), in turns.
+
+    Ends as soon as the answer is clear for all, or with the budget of seconds or rounds; `stopped` tells
+    which. At least three rounds are always run. What is clearly slower than the baseline drops out early.
+    """
+    if baseline not in runners:
+        raise ValueError(f"the baseline {baseline!r} is not among {sorted(runners)}")
+    settings = settings or Settings()
+    contest = _Contest(runners, baseline, threads, settings, clocks, clocks.wall())
+    for name, run in runners.items():
+        contest.inner[name] = warm_up(run, settings, clocks)
+        contest.samples[name] = []
+    stopped = ""
+    while not stopped:
+        contest.round()
+        if contest.rounds >= settings.max_rounds:
+            stopped = "rounds"
+        elif contest.rounds >= 3 and contest.passed() >= settings.budget:
+            stopped = "budget"
+        elif contest.rounds >= settings.min_rounds:
+            so_far = contest.result("")
+            contest.retired |= {name for name, each in so_far.results.items() if each.verdict == "slower"}
+            if so_far.is_clear():
+                stopped = "clear"
+    return contest.result(stopped)

@@ -1,0 +1,470 @@
+"""The timing database: every measurement that egraft made, in one SQLite file that many processes may share.
+
+A record of another device, of an older schema, or that cannot be read is a miss, never an error. A file
+that is no database is set aside with a warning; one that cannot be written is read, and new records stay in
+memory.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import platformdirs
+
+from graphs.errors import FrozenMiss, InvalidInput
+
+from .fingerprint import Fingerprint
+from .records import Kind, Record, own_version, spread_of
+
+SCHEMA_VERSION = 1
+_TABLE = f"records_{SCHEMA_VERSION}"  # tables of other versions stay in the file untouched and unread
+_COLUMNS = "key, target, fingerprint, kind, samples, median, spread, created, version, note"
+_CREATE = f"""
+CREATE TABLE IF NOT EXISTS {_TABLE} (
+    key TEXT NOT NULL, target TEXT NOT NULL, fingerprint TEXT NOT NULL, kind TEXT NOT NULL, samples TEXT NOT
+    NULL, median REAL NOT NULL, spread REAL NOT NULL, created REAL NOT NULL, version TEXT NOT NULL, note
+    TEXT NOT NULL, PRIMARY KEY (key, target, fingerprint)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS fingerprints (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
+"""
+BUSY_SECONDS = 30.0
+Answer = TypeVar("Answer")
+
+
+class TimingsWarning(UserWarning):
+    """The timing database was damaged or cannot be written; the run goes on."""
+
+
+def default_path() -> Path:
+    """`$EGRAFT_TIMINGS`, else `timings.db` in the user's cache folder."""
+    named = os.environ.get("EGRAFT_TIMINGS")
+    return Path(named) if named else Path(platformdirs.user_cache_dir("egraft")) / "timings.db"
+
+
+class Timings:
+    """A timing database.
+
+    `path` None is `default_path()`, `":memory:"` lives as long as the object. With `frozen`, `get` raises
+    FrozenMiss instead of answering None, and `put` reaches this object only, never the file. What was read
+    or written is kept as it was at first, so that one run sees one value per record; `content_hash` is of
+    those.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, frozen: bool = False) -> None:
+        self.path = str(default_path() if path is None else path)
+        self.frozen = frozen
+        self.writable = not frozen
+        self.used: dict[tuple[str, str, str], Record] = {}
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._owner = 0
+        self._fingerprints: dict[str, str] = {}
+
+    # Reading and writing
+
+    def get(self, key: str, target: str, fingerprint: Fingerprint | str) -> Record | None:
+        """The record of this key on this very target and device, else None (FrozenMiss if frozen)."""
+        digest = self._file(fingerprint)
+        found = self.peek(key, target, digest)
+        if found is None and self.frozen:
+            raise self._frozen_miss(key, target, digest)
+        if found is not None:
+            self.used[found.place] = found
+        return found
+
+    def peek(self, key: str, target: str, fingerprint: Fingerprint | str) -> Record | None:
+        """Like `get`, but the record does not count as used and a miss is never an error."""
+        place = (key, target, self._file(fingerprint))
+        with self._lock:
+            if place in self.used:
+                return self.used[place]
+            sql = f"SELECT {_COLUMNS} FROM {_TABLE} WHERE key = ? AND target = ? AND fingerprint = ?"
+            rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql, place).fetchall(), [])
+        return _record(rows[0]) if rows else None
+
+    def put(self, record: Record, fingerprint: Fingerprint | None = None, replace: bool = False) -> Record:
+        """Store a record; answers the one now in force.
+
+        Without `replace` the first record of a place stays, so that processes that measure the same thing
+        at the same time go on with the same number. `fingerprint` lets the file hold its text beside the
+        digest.
+        """
+        if fingerprint is not None:
+            self._file(fingerprint)
+        with self._lock:
+            if not replace:
+                found = self.peek(*record.place)
+                if found is not None:
+                    self.used[record.place] = found
+                    return found
+            if self.writable:
+                self._try(lambda db: self._write(db, [record], replace), None, writing=True)
+                # Another process may have been first; `peek` asks the file because nothing is in `used` yet.
+                record = record if replace else self.peek(*record.place) or record
+            self.used[record.place] = record
+        return record
+
+    def add(
+        self,
+        key: str,
+        target: str,
+        fingerprint: Fingerprint,
+        kind: Kind,
+        samples: Iterable[float],
+        median: float,
+        note: dict[str, Any] | None = None,
+    ) -> Record:
+        """Store a new measurement made now by this version of egraft; answers the record in force."""
+        kept = tuple(float(each) for each in samples)
+        record = Record(
+            key,
+            target,
+            fingerprint.digest,
+            kind,
+            kept,
+            float(median),
+            spread_of(kept),
+            time.time(),
+            own_version(),
+            note or {},
+        )
+        return self.put(record, fingerprint)
+
+    def records(self, target: str | None = None, kind: Kind | None = None) -> Iterator[Record]:
+        """All records in the file (and those that could not be written), ordered by key; damaged ones are
+        left out.
+        """
+        with self._lock:
+            sql = f"SELECT {_COLUMNS} FROM {_TABLE}"
+            rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql).fetchall(), [])
+        found = {record.place: record for record in map(_record, rows) if record is not None}
+        if not self.writable:
+            found.update(self.used)
+        for place in sorted(found):
+            record = found[place]
+            if (target is None or record.target == target) and (kind is None or record.kind == kind):
+                yield record
+
+    def fingerprint_text(self, digest: str) -> str:
+        """The fields of a fingerprint as JSON, empty where they were never stored."""
+        sql = "SELECT text FROM fingerprints WHERE digest = ?"
+        with self._lock:
+            rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql, (digest,)).fetchall(), [])
+        return rows[0][0] if rows else self._fingerprints.get(digest, "")
+
+    # What a run used
+
+    def content_hash(self, everything: bool = False) -> str:
+        """SHA-256 of the records that this run used (or of all), whatever their order."""
+        records = self.records() if everything else iter(list(self.used.values()))
+        return hashlib.sha256("\n".join(sorted(record.digest for record in records)).encode()).hexdigest()
+
+    # Moving records between files
+
+    def export_lines(self) -> Iterator[str]:
+        """JSON lines: a heading, fingerprints, then records."""
+        yield json.dumps({"egraft_timings": SCHEMA_VERSION})
+        digests = set()
+        for record in self.records():
+            digests.add(record.fingerprint)
+            yield json.dumps(record.to_dict(), sort_keys=True)
+        for digest in sorted(digests):
+            text = self.fingerprint_text(digest)
+            if text:
+                yield json.dumps({"fingerprint_digest": digest, "fingerprint_text": text}, sort_keys=True)
+
+    def import_lines(self, lines: Iterable[str]) -> int:
+        """Read what `export_lines` wrote; answers how many records were new or better. See `better`."""
+        records, texts = [], {}
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                data = json.loads(line)
+                if "fingerprint_digest" in data:
+                    texts[str(data["fingerprint_digest"])] = str(data["fingerprint_text"])
+                elif "egraft_timings" not in data:
+                    records.append(Record.from_dict(data))
+            except (ValueError, TypeError, KeyError) as error:
+                raise InvalidInput(
+                    f"timings, line {number}", str(error), "give what `egraft timings export` wrote"
+                ) from error
+        return self._take(records, texts)
+
+    def merge(self, other: Timings) -> int:
+        """Take over the records of another database; answers how many were new or better."""
+        records = list(other.records())
+        digests = {record.fingerprint for record in records}
+        return self._take(records, {digest: other.fingerprint_text(digest) for digest in digests})
+
+    def prune(self, older_than: float | None = None, keep_fingerprints: Iterable[str] | None = None) -> int:
+        """Delete records older than that many seconds, and those of devices not named; answers how many."""
+        conditions, values = [], []
+        if older_than is not None:
+            conditions.append("created < ?")
+            values.append(str(time.time() - older_than))
+        if keep_fingerprints is not None:
+            kept = sorted(keep_fingerprints)
+            conditions.append(f"fingerprint NOT IN ({', '.join('?' * len(kept))})")
+            values.extend(kept)
+        if not conditions or not self.writable:
+            return 0
+        sql = f"DELETE FROM {_TABLE} WHERE {' OR '.join(conditions)}"
+        with self._lock:
+            return self._try(
+                lambda db: _in_transaction(db, lambda: db.execute(sql, values).rowcount), 0, writing=True
+            )
+
+    def close(self) -> None:
+        """Close the file; the next call opens it again. What only memory holds is lost."""
+        with self._lock:
+            if self._connection is not None and self._owner == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Timings:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # The file
+
+    def _take(self, records: list[Record], texts: dict[str, str]) -> int:
+        taken = 0
+        with self._lock:
+            self._fingerprints.update({digest: text for digest, text in texts.items() if text})
+            chosen = []
+            for record in records:
+                present = self.peek(*record.place)
+                if present is None or better(record, present):
+                    chosen.append(record)
+                    taken += 1
+            if self.writable and chosen:
+                self._try(lambda db: self._write(db, chosen, True), None, writing=True)
+            if not self.writable:
+                self.used.update({record.place: record for record in chosen})
+        return taken
+
+    def _write(self, db: sqlite3.Connection, records: list[Record], replace: bool) -> None:
+        verb = "REPLACE" if replace else "IGNORE"
+        marks = ", ".join("?" * 10)
+
+        def body() -> None:
+            for record in records:
+                if not replace:  # a damaged row must give way
+                    sql = f"SELECT {_COLUMNS} FROM {_TABLE} WHERE key = ? AND target = ? AND fingerprint = ?"
+                    row = db.execute(sql, record.place).fetchone()
+                    if row is not None and _record(row) is None:
+                        db.execute(
+                            f"DELETE FROM {_TABLE} WHERE key = ? AND target = ? AND fingerprint = ?",
+                            record.place,
+                        )
+                db.execute(f"INSERT OR {verb} INTO {_TABLE} ({_COLUMNS}) VALUES ({marks})", _row(record))
+                text = self._fingerprints.get(record.fingerprint)
+                if text:
+                    db.execute("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", (record.fingerprint, text))
+
+        _in_transaction(db, body)
+
+    def _file(self, fingerprint: Fingerprint | str) -> str:
+        if isinstance(fingerprint, str):
+            return fingerprint
+        digest = fingerprint.digest
+        self._fingerprints.setdefault(digest, fingerprint.text)
+        return digest
+
+    def _try(
+        self, action: Callable[[sqlite3.Connection], Answer], otherwise: Answer, writing: bool = False
+    ) -> Answer:
+        """Run on the file. Damage sets the file aside and tries once more; what cannot be written stays in
+        memory.
+        """
+        for attempt in range(2):
+            try:
+                db = self._open()
+                return otherwise if db is None else action(db)
+            except sqlite3.OperationalError as error:
+                if writing:
+                    self._warn_unwritable(error)
+                return otherwise
+            except sqlite3.DatabaseError as error:
+                if attempt == 0:
+                    self._set_aside(error)
+        return otherwise
+
+    def _open(self) -> sqlite3.Connection | None:
+        if self._connection is not None and self._owner == os.getpid():
+            return self._connection
+        # A connection inherited through fork belongs to the parent: it is dropped unclosed.
+        self._owner = os.getpid()
+        self._connection = self._open_for_writing() if self.writable else None
+        if self._connection is None:
+            self._connection = self._open_for_reading()
+        return self._connection
+
+    def _open_for_writing(self) -> sqlite3.Connection | None:
+        db = None
+        try:
+            if self.path != ":memory:":
+                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+            db = sqlite3.connect(self.path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            db.executescript(_CREATE)
+            return db
+        except (sqlite3.OperationalError, OSError) as error:
+            if db is not None:
+                db.close()
+            self._warn_unwritable(error)
+            return None
+
+    def _open_for_reading(self) -> sqlite3.Connection | None:
+        if self.path == ":memory:" or not os.path.exists(self.path):
+            return None
+        place = Path(self.path).absolute().as_uri()
+        for mode in (
+            "mode=ro",
+            "mode=ro&immutable=1",
+        ):  # WAL needs a side file, which a read-only folder refuses
+            try:
+                db = sqlite3.connect(
+                    f"{place}?{mode}", BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
+                )
+                db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+                return db
+            except sqlite3.OperationalError:  # the next mode may do; with none of them everything is a miss
+                continue
+        return None
+
+    def _warn_unwritable(self, error: Exception) -> None:
+        if self.writable:
+            self.writable = False
+            self.close()
+            warnings.warn(
+                f"timing database {self.path} cannot be written ({error}); new measurements are kept in "
+                "memory only",
+                TimingsWarning,
+                stacklevel=4,
+            )
+
+    def _set_aside(self, error: Exception) -> None:
+        self.close()
+        if self.path == ":memory:" or self.frozen:
+            return
+        with _exclusive(f"{self.path}.lock"):
+            if _is_database(self.path):  # another process was faster
+                return
+            aside = next(name for name in _aside_names(self.path) if not os.path.exists(name))
+            try:
+                os.replace(self.path, aside)
+            except OSError as refused:
+                self._warn_unwritable(refused)
+                return
+            for suffix in ("-wal", "-shm"):
+                Path(self.path + suffix).unlink(missing_ok=True)
+        warnings.warn(
+            f"timing database {self.path} is damaged ({error}); it is now {aside} and a new one is started",
+            TimingsWarning,
+            stacklevel=5,
+        )
+
+    def _frozen_miss(self, key: str, target: str, digest: str) -> FrozenMiss:
+        sql = f"SELECT count(*) FROM {_TABLE} WHERE key = ? AND target = ?"
+        rows = self._try(lambda db: db.execute(sql, (key, target)).fetchall(), [(0,)])
+        found, fix = f"no measurement of {key}", "run once without --frozen"
+        if rows[0][0]:
+            found = f"{key} was measured on another device only (this one is {digest})"
+            fix = f"run once without --frozen, or replay the other device with --target {target}@{self.path}"
+        return FrozenMiss(f"timing database {self.path}, target {target}", found, fix)
+
+
+def better(new: Record, old: Record) -> bool:
+    """Which of two records of one place is kept when databases are joined: more samples, then newer, then
+    by hash.
+
+    The order in which files are joined does not matter.
+    """
+    return (len(new.samples), new.created, new.digest) > (len(old.samples), old.created, old.digest)
+
+
+def _row(record: Record) -> tuple[object, ...]:
+    return (
+        record.key,
+        record.target,
+        record.fingerprint,
+        record.kind,
+        json.dumps(record.samples),
+        record.median,
+        record.spread,
+        record.created,
+        record.version,
+        json.dumps(dict(record.note), sort_keys=True),
+    )
+
+
+def _record(row: tuple[Any, ...]) -> Record | None:
+    try:
+        names = [name.strip() for name in _COLUMNS.split(",")]
+        data = dict(zip(names, row, strict=True))
+        return Record.from_dict(
+            {**data, "samples": json.loads(data["samples"]), "note": json.loads(data["note"])}
+        )
+    except (ValueError, TypeError):  # a damaged row is a miss
+        return None
+
+
+def _in_transaction(db: sqlite3.Connection, body: Callable[[], Answer]) -> Answer:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        answer = body()
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+    return answer
+
+
+def _is_database(path: str) -> bool:
+    if not os.path.exists(path):
+        return True
+    db = sqlite3.connect(path, BUSY_SECONDS)
+    try:
+        return bool(db.execute("PRAGMA quick_check").fetchall() == [("ok",)])
+    except sqlite3.OperationalError:  # busy: somebody works with it
+        return True
+    except sqlite3.DatabaseError:
+        return False
+    finally:
+        db.close()
+
+
+def _aside_names(path: str) -> Iterator[str]:
+    yield f"{path}.damaged"
+    number = 1
+    while True:
+        number += 1
+        yield f"{path}.damaged-{number}"
+
+
+@contextmanager
+def _exclusive(path: str) -> Iterator[None]:
+    """One process at a time; where the lock file cannot be made, without a lock."""
+    try:
+        handle = open(path, "w")  # noqa: SIM115 closed below
+    except OSError:
+        yield
+        return
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
