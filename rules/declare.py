@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -88,13 +88,17 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A matched node: attributes in search form, its operands (None = absent), the type of the matched output."""
+    """A matched node: attributes in search form, its operands (None = absent), the type of the matched output.
+
+    `key` identifies the node to the engine; `output` tells which of the node's outputs was matched.
+    """
 
     op: str
     attrs: Mapping[str, Any]
     args: tuple[Operand | None, ...]
     type: TensorType
     key: object = None
+    output: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,10 @@ class Rule:
     near_miss: str
     group: str = ""
     source: str = ""
+
+    def renamed(self, name: str) -> Rule:
+        """The same rule under another name, for rules that one function declares for several operators."""
+        return replace(self, name=name)
 
     def text(self) -> str:
         """The rule in one line."""

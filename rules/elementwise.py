@@ -1,0 +1,273 @@
+"""Elementwise rules: neutral elements, pairs that cancel, and operators that do nothing twice."""
+
+from __future__ import annotations
+
+from graphs.dtypes import FLOATS, INTEGERS
+
+from .declare import Match, Outcome, Rule, refuse, rule
+from .values import is_integer, is_negative_zero, is_number, nonnegative, splat_of
+
+FAMILY = "elementwise"
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Adding an integer 0, or the float -0.0, changes no bit.",
+    before="Add(x, $c)", after="x",
+    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 0 y = Add(x, c) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 0.0 y = Add(x, c) }",
+)
+def add_nothing(m: Match) -> Outcome:
+    value = splat_of(m.c)
+    if value is None or value != 0:
+        return refuse("the constant is not 0 everywhere")
+    if m.c.dtype in FLOATS and not is_negative_zero(float(value)):
+        return refuse("-0.0 + 0.0 is 0.0: the sign of zero changes")
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="Adding 0 changes at most the sign of a zero.",
+    before="Add(x, $c)", after="x",
+    example="graph opset 17 (x: float32[n, 3]) -> (y) { c = constant float32[1] [0.0] y = Add(c, x) }",
+    near_miss="graph opset 17 (x: float32[1, 3]) -> (y) { c = constant float32[2, 1] [0.0, 0.0] y = Add(x, c) }",
+)
+def add_zero(m: Match) -> Outcome:
+    return None if is_number(m.c, 0.0) else refuse("the constant is not 0 everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Subtracting 0 changes no bit.",
+    before="Sub(x, $c)", after="x",
+    example="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 0.0 y = Sub(x, c) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 -0.0 y = Sub(x, c) }",
+)
+def sub_zero(m: Match) -> Outcome:
+    if not is_number(m.c, 0.0):
+        return refuse("the constant is not 0 everywhere")
+    if m.c.dtype in FLOATS and is_negative_zero(float(splat_of(m.c))):
+        return refuse("-0.0 - -0.0 is 0.0: the sign of zero changes")
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Multiplying by 1 changes no bit.",
+    before="Mul(x, $c)", after="x",
+    example="graph opset 17 (x: float16[2, 3]) -> (y) { c = constant float16[1, 1] [1.0] y = Mul(c, x) }",
+    near_miss="graph opset 17 (x: int32[3]) -> (y) { c = constant int32[1, 1] [1] y = Mul(x, c) }",
+)
+def mul_one(m: Match) -> Outcome:
+    return None if is_number(m.c, 1.0) else refuse("the constant is not 1 everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Dividing by 1 changes no bit.",
+    before="Div(x, $c)", after="x",
+    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 1 y = Div(x, c) }",
+    near_miss="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 1 y = Div(c, x) }",
+)
+def div_one(m: Match) -> Outcome:
+    return None if is_number(m.c, 1.0) else refuse("the constant is not 1 everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="The first power is the value itself.",
+    before="Pow(x, $c)", after="x",
+    example="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 1.0 y = Pow(x, c) }",
+    near_miss="graph opset 17 (x: float32[3]) -> (y) { c = constant float32[2, 1] [1.0, 1.0] y = Pow(x, c) }",
+)
+def pow_one(m: Match) -> Outcome:
+    if m.x.dtype not in FLOATS:
+        return refuse("integer powers go through floats in some runtimes")
+    return None if is_number(m.c, 1.0) else refuse("the exponent is not 1 everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="And with true is the value itself.",
+    before="And(x, $c)", after="x",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool true y = And(x, c) }",
+    near_miss="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool false y = And(x, c) }",
+)
+def and_true(m: Match) -> Outcome:
+    return None if splat_of(m.c) is True else refuse("the constant is not true everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Or with false is the value itself.",
+    before="Or(x, $c)", after="x",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool[1, 1] [false] y = Or(x, c) }",
+    near_miss="graph opset 17 (x: bool[3]) -> (y) { c = constant bool[2, 1] [false, false] y = Or(x, c) }",
+)
+def or_false(m: Match) -> Outcome:
+    return None if splat_of(m.c) is False else refuse("the constant is not false everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Xor with false is the value itself.",
+    before="Xor(x, $c)", after="x",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool false y = Xor(x, c) }",
+    near_miss="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool true y = Xor(x, c) }",
+)
+def xor_false(m: Match) -> Outcome:
+    return None if splat_of(m.c) is False else refuse("the constant is not false everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Two negations cancel.",
+    before="Neg(Neg(x))", after="x",
+    example="graph opset 17 (x: float32[2, 3]) -> (y) { t = Neg(x) y = Neg(t) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { t = Neg(x) y = Abs(t) }",
+)
+def neg_neg(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Two Nots cancel.",
+    before="Not(Not(x))", after="x",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { t = Not(x) y = Not(t) }",
+    near_miss="graph opset 17 (x: bool[2, 3]) -> (y) { t = Not(x) y = And(t, x) }",
+)
+def not_not(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Relu twice is Relu.",
+    before="Relu(Relu(x))", after="Relu(x)",
+    example="graph opset 17 (x: float32[2, 3]) -> (y) { t = Relu(x) y = Relu(t) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { t = Relu(x) y = Neg(t) }",
+)
+def relu_relu(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Abs twice is Abs.",
+    before="Abs(Abs(x))", after="Abs(x)",
+    example="graph opset 17 (x: int32[2, 3]) -> (y) { t = Abs(x) y = Abs(t) }",
+    near_miss="graph opset 17 (x: int32[2, 3]) -> (y) { t = Abs(x) y = Neg(t) }",
+)
+def abs_abs(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Abs throws the sign away, so a negation below it does nothing.",
+    before="Abs(Neg(x))", after="Abs(x)",
+    example="graph opset 17 (x: float64[2, 3]) -> (y) { t = Neg(x) y = Abs(t) }",
+    near_miss="graph opset 17 (x: float64[2, 3]) -> (y) { t = Abs(x) y = Neg(t) }",
+)
+def abs_neg(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="Relu does nothing to a value that is never negative (NaN stays NaN).",
+    before="Relu(x)", after="x",
+    example="graph opset 17 (x: float32[2, 3]) -> (y) { t = Sigmoid(x) y = Relu(t) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { t = Tanh(x) y = Relu(t) }",
+)
+def relu_nonnegative(m: Match) -> Outcome:
+    view = nonnegative(m.x)
+    if view is None:
+        return refuse("nothing shows that the value is never negative")
+    m.use(view)
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="x - (-y) is x + y.",
+    before="Sub(x, Neg(y))", after="Add(x, y)",
+    example="graph opset 17 (x: float64[2, 3], z: float64[3]) -> (y) { t = Neg(z) y = Sub(x, t) }",
+    near_miss="graph opset 17 (x: float64[2, 3], z: float64[3]) -> (y) { t = Neg(x) y = Sub(t, z) }",
+)
+def sub_neg(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="x + (-y) is x - y.",
+    before="Add(x, Neg(y))", after="Sub(x, y)",
+    example="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { t = Neg(z) y = Add(x, t) }",
+    near_miss="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { t = Neg(z) y = Mul(x, t) }",
+)
+def add_neg(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Integer addition wraps around, so adding and subtracting the same amount cancels.",
+    before="Sub(Add(x, c), c)", after="x",
+    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 3 t = Add(x, c) y = Sub(t, c) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 3 t = Add(x, c) y = Sub(t, c) }",
+)
+def add_sub_integer(m: Match) -> Outcome:
+    return None if is_integer(m.x) else refuse("float addition rounds")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Integer subtraction wraps around, so subtracting and adding the same amount cancels.",
+    before="Add(Sub(x, c), c)", after="x",
+    example="graph opset 17 (x: int32[2, 3]) -> (y) { c = constant int32[3] [1, 2, 3] t = Sub(x, c) y = Add(t, c) }",
+    near_miss="graph opset 17 (x: int32[3]) -> (y) { c = constant int32[1, 3] [1, 2, 3] t = Sub(x, c) y = Add(t, c) }",
+)
+def sub_add_integer(m: Match) -> Outcome:
+    return None if is_integer(m.x) else refuse("float addition rounds")
+
+
+def _integers(m: Match) -> Outcome:
+    return None if m.a.dtype in INTEGERS else refuse("a comparison with NaN is false, and its Not is true")
+
+
+def _negated(op: str, opposite: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="exact",
+        meaning=f"Integers have no NaN, so Not({op}) is {opposite}.",
+        before=f"Not({op}(a, b))", after=f"{opposite}(a, b)",
+        example=f"graph opset 17 (a: int64[2, 3], b: int64[3]) -> (y) {{ t = {op}(a, b) y = Not(t) }}",
+        near_miss=f"graph opset 17 (a: float32[2, 3], b: float32[3]) -> (y) {{ t = {op}(a, b) y = Not(t) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        return _integers(m)
+
+    return guard.renamed(f"not-{op.lower()}")
+
+
+NEGATED = [_negated("Greater", "LessOrEqual"), _negated("Less", "GreaterOrEqual"),
+           _negated("GreaterOrEqual", "Less"), _negated("LessOrEqual", "Greater")]
+
+
+def _rounded_twice(outer: str, inner: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="exact",
+        meaning=f"{outer} does nothing to the whole numbers that {inner} gives.",
+        before=f"{outer}({inner}(x))", after=f"{inner}(x)",
+        example=f"graph opset 17 (x: float32[2, 3]) -> (y) {{ t = {inner}(x) y = {outer}(t) }}",
+        near_miss=f"graph opset 17 (x: float32[2, 3]) -> (y) {{ t = Sqrt(x) y = {outer}(t) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        return None
+
+    return guard.renamed(f"{outer.lower()}-of-{inner.lower()}")
+
+
+ROUNDED = [_rounded_twice(outer, inner) for outer in ("Floor", "Ceil", "Round") for inner in ("Floor", "Ceil", "Round")]

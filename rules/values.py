@@ -1,0 +1,182 @@
+"""Small questions that guards ask of operands, and constants that right sides need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from graphs.constants import Constant
+from graphs.dims import DimLike, Expr, broadcast
+from graphs.dtypes import FLOATS, INTEGERS, numpy_dtype
+
+from .declare import NodeView, Operand
+
+# Element types for which the usual runtimes have kernels of the composite operators (Gelu, HardSwish, ...).
+COMMON_FLOATS = frozenset({"float32", "float16"})
+# A factor is moderate where its exponent lies within these bounds: joining two such factors neither hides nor makes
+# an overflow or a loss of small values that a user would meet.
+_MODERATE = {"float16": 2.0**8, "bfloat16": 2.0**40, "float32": 2.0**40, "float64": 2.0**300}
+_ULP = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def splat_of(operand: Operand | Constant | None) -> float | int | bool | None:
+    """The one value of a constant's elements; None for anything else."""
+    if operand is None:
+        return None
+    if isinstance(operand, Constant):
+        return operand.facts.splat
+    return operand.splat if operand.is_constant else None
+
+
+def number(operand: Operand | None) -> float | None:
+    """The one value of a numeric constant's elements as a Python float, None also for NaN and infinities."""
+    value = splat_of(operand)
+    if value is None or isinstance(value, (bool, complex)):
+        return None
+    try:
+        result = float(value)
+    except (TypeError, ValueError):
+        return None
+    return result if math.isfinite(result) else None
+
+
+def is_number(operand: Operand | None, value: float) -> bool:
+    """Every element of the constant equals the value (0.0 and -0.0 are equal)."""
+    return number(operand) == value
+
+
+def is_negative_zero(value: float) -> bool:
+    """-0.0."""
+    return value == 0.0 and math.copysign(1.0, value) < 0
+
+
+def near(operand: Operand | None, value: float, ulps: float = 2.0) -> bool:
+    """Every element is the value, up to some units in the last place of the element type (or float32's, if wider)."""
+    found = number(operand)
+    if found is None or operand is None or operand.dtype not in FLOATS:
+        return False
+    ulp = max(_ULP[operand.dtype], 2.0**-23)  # exporters write float32 constants into float64 graphs
+    return abs(found - value) <= ulps * ulp * abs(value)
+
+
+def scalar(dtype: str, value: float) -> Constant:
+    """A rank-0 constant."""
+    return Constant.of(np.array(value).astype(numpy_dtype(dtype)))
+
+
+def rounded(dtype: str, value: float) -> float:
+    """The value as an element type holds it."""
+    with np.errstate(over="ignore"):
+        return float(np.array(value).astype(numpy_dtype(dtype)))
+
+
+def moderate(dtype: str, *values: float) -> bool:
+    """All values are finite, nonzero and of moderate size for a float type."""
+    limit = _MODERATE.get(dtype)
+    return limit is not None and all(1.0 / limit <= abs(value) <= limit for value in values)
+
+
+def sizes(operand: Operand) -> tuple[float, float] | None:
+    """Smallest and largest absolute value of a finite float constant's elements, None where not known."""
+    facts = operand.facts
+    if not operand.is_constant or facts is None or not facts.finite or operand.dtype not in FLOATS:
+        return None
+    if facts.splat is not None:
+        return abs(float(facts.splat)), abs(float(facts.splat))
+    if facts.low is None or facts.high is None:
+        return None
+    if facts.low > 0 or facts.high < 0:
+        low, high = sorted((abs(facts.low), abs(facts.high)))
+        return low, high
+    array = operand.array
+    if array is None or array.size == 0:
+        return None
+    wide = np.abs(array.astype(np.float64))
+    return float(wide.min()), float(wide.max())
+
+
+def moderate_constant(operand: Operand) -> bool:
+    """A float constant whose elements are all of moderate size, none zero."""
+    found = sizes(operand)
+    return found is not None and moderate(operand.dtype, *found)
+
+
+def finite_constant(operand: Operand | None) -> bool:
+    """A numeric constant without NaN and infinities."""
+    return operand is not None and operand.is_constant and operand.facts is not None and operand.facts.finite
+
+
+def positive_constant(operand: Operand) -> bool:
+    """Every element of the constant is above zero."""
+    facts = operand.facts
+    return finite_constant(operand) and facts is not None and facts.low is not None and facts.low > 0
+
+
+def is_float(operand: Operand) -> bool:
+    """float16, bfloat16, float32 or float64."""
+    return operand.dtype in FLOATS
+
+
+def is_integer(operand: Operand) -> bool:
+    """A signed or unsigned integer type."""
+    return operand.dtype in INTEGERS
+
+
+def static(dims: Iterable[DimLike]) -> bool:
+    """No symbolic size."""
+    return not any(isinstance(dim, Expr) for dim in dims)
+
+
+def joined_shape(*shapes: Sequence[DimLike]) -> tuple[DimLike, ...] | None:
+    """The broadcast of shapes, None where they do not agree."""
+    rank = max(map(len, shapes))
+    result: list[DimLike] = []
+    for axis in range(-rank, 0):
+        size: DimLike | None = 1
+        for shape in shapes:
+            if -axis <= len(shape) and size is not None:
+                size = broadcast(size, shape[axis])
+        if size is None:
+            return None
+        result.append(size)
+    return tuple(result)
+
+
+def fits_into(shape: Sequence[DimLike], target: Sequence[DimLike]) -> bool:
+    """The shape broadcasts to exactly the target: it widens nothing."""
+    return joined_shape(shape, target) == tuple(target)
+
+
+# operator -> bounds of its result for every input that is no NaN; NaN gives NaN
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "Sigmoid": (0, 1), "HardSigmoid": (0, 1), "Softmax": (0, 1), "Tanh": (-1, 1), "Erf": (-1, 1), "Softsign": (-1, 1),
+    "Sin": (-1, 1), "Cos": (-1, 1), "Exp": (0, math.inf), "Abs": (0, math.inf), "Relu": (0, math.inf),
+    "Softplus": (0, math.inf),
+}  # fmt: skip
+
+
+def _range_view(operand: Operand) -> tuple[tuple[float, float], NodeView] | None:
+    if operand.dtype not in FLOATS:
+        return None
+    for op, bounds in _RANGES.items():
+        for view in operand.forms(op):
+            return bounds, view
+    for view in operand.forms("Clip"):
+        low, high = (number(arg) for arg in (*view.args[1:3], None, None)[:2])
+        if low is not None and high is not None and low <= high:
+            return (low, high), view
+    return None
+
+
+def nonnegative(operand: Operand) -> NodeView | None:
+    """A node that shows that no element is below zero (NaN may be there)."""
+    found = _range_view(operand)
+    return found[1] if found is not None and found[0][0] >= 0 else None
+
+
+def bounded(operand: Operand) -> NodeView | None:
+    """A node that shows that no element is infinite (NaN may be there)."""
+    found = _range_view(operand)
+    return found[1] if found is not None and math.isfinite(found[0][0]) and math.isfinite(found[0][1]) else None
