@@ -71,12 +71,13 @@ def transposed_sizes(site: Site, sizes: Sequence[DimLike], kernel: Sequence[DimL
     if wanted:
         return list(wanted)[-rank:]  # type: ignore[call-overload]
     strides, dilations = per_axis(site.attrs, "strides", rank), per_axis(site.attrs, "dilations", rank)
-    if site.attrs.get("auto_pad", "NOTSET") in SAME:
-        return [mul(size, stride) for size, stride in zip(sizes, strides)]
-    begins, ends = explicit_pads(site.attrs, rank)
     extra = per_axis(site.attrs, "output_padding", rank, 0)
-    return [
-        add(mul(stride, sub(size, 1)), add(mul(dilation, sub(k, 1)), 1 + more - begin - end))
-        for size, k, stride, dilation, begin, end, more
-        in zip(sizes, kernel, strides, dilations, begins, ends, extra)
+    full = [
+        add(mul(stride, sub(size, 1)), add(mul(dilation, sub(k, 1)), 1 + more))
+        for size, k, stride, dilation, more in zip(sizes, kernel, strides, dilations, extra)
     ]
+    if site.attrs.get("auto_pad", "NOTSET") in SAME:
+        # A kernel shorter than the stride leaves nothing to cut off: runtimes do not lengthen the output then.
+        return [smallest(mul(size, stride), whole) for size, stride, whole in zip(sizes, strides, full)]
+    begins, ends = explicit_pads(site.attrs, rank)
+    return [sub(whole, begin + end) for whole, begin, end in zip(full, begins, ends)]

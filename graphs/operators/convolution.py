@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..dims import DimLike, mul
 from ..types import Shape, TensorType, Type
 from . import _resampling
-from ._windows import transposed_sizes, window_counts
+from ._windows import SAME, per_axis, transposed_sizes, window_counts
 from .record import REQUIRED, Operator, Site
 
 _WINDOW = {"auto_pad": "NOTSET", "dilations": None, "pads": None, "strides": None}
@@ -121,6 +121,16 @@ def _lower(attrs: dict[str, object], **missing: object) -> dict[str, object] | N
     return out
 
 
+def _read_pool(attrs: dict[str, object], version: int) -> dict[str, object] | None:
+    # Automatic padding of a kernel shorter than its stride may be negative; runtimes refuse or go wrong.
+    if attrs.get("auto_pad", "NOTSET") in SAME:
+        kernel: Sequence[int] = attrs["kernel_shape"]  # type: ignore[assignment]
+        strides, dilations = per_axis(attrs, "strides", len(kernel)), per_axis(attrs, "dilations", len(kernel))
+        if any((k - 1) * d + 1 < s for k, d, s in zip(kernel, dilations, strides)):
+            return None
+    return attrs
+
+
 def _write_max_pool(attrs: dict[str, object], version: int) -> dict[str, object] | None:
     if version < 8:
         return _lower(attrs, ceil_mode=0, dilations=None, storage_order=0)
@@ -151,17 +161,19 @@ OPERATORS: list[Operator] = [
              {**_WINDOW, "group": 1, "kernel_shape": None, "output_padding": None, "output_shape": None},
              read=_explicit_only, write=_explicit_only),
     Operator("MaxPool", _pool, (1, 8, 10, 11, 12, 22),
-             {**_WINDOW, "kernel_shape": REQUIRED, "ceil_mode": 0, "storage_order": 0}, write=_write_max_pool),
+             {**_WINDOW, "kernel_shape": REQUIRED, "ceil_mode": 0, "storage_order": 0}, read=_read_pool,
+             write=_write_max_pool),
     Operator("AveragePool", _pool, (1, 7, 10, 11, 19, 22),
              {**_WINDOW, "kernel_shape": REQUIRED, "ceil_mode": 0, "count_include_pad": 0},
-             write=_write_average_pool),
+             read=_read_pool, write=_write_average_pool),
     # Version 1 has a fractional p.
     Operator("LpPool", _pool, (2, 11, 18, 22), {**_WINDOW, "kernel_shape": REQUIRED, "ceil_mode": 0, "p": 2},
-             write=_write_lp_pool),
+             read=_read_pool, write=_write_lp_pool),
     Operator("GlobalAveragePool", _global_pool, (1, 22)),
     Operator("GlobalMaxPool", _global_pool, (1, 22)),
     Operator("GlobalLpPool", _global_pool, (2, 22), {"p": 2}),
-    Operator("LRN", same_type, (1, 13), {"alpha": 9.999999747378752e-05, "beta": 0.75, "bias": 1.0, "size": REQUIRED}),
+    Operator("LRN", same_type, (1, 13),
+             {"alpha": 9.999999747378752e-05, "beta": 0.75, "bias": 1.0, "size": REQUIRED}),
     Operator("MaxUnpool", _max_unpool, (9, 11, 22), {"kernel_shape": REQUIRED, "pads": None, "strides": None}),
     *_resampling.OPERATORS,
 ]

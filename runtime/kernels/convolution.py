@@ -117,7 +117,8 @@ def transposed_layout(attrs: Mapping[str, object], sizes: Sequence[int],
     if not wanted and auto not in SAME:
         begins, ends = explicit_pads(attrs, rank)
         return [f - begin - end for f, begin, end in zip(full, begins, ends)], list(begins)
-    shape = list(wanted)[-rank:] if wanted else [n * s for n, s in zip(sizes, strides)]  # type: ignore[call-overload]
+    shape = (list(wanted)[-rank:] if wanted else  # type: ignore[call-overload]
+             [min(n * s, f) for n, s, f in zip(sizes, strides, full)])
     totals = [max(f - size, 0) for f, size in zip(full, shape)]
     return shape, [total // 2 if auto == "SAME_UPPER" else -(-total // 2) for total in totals]
 

@@ -137,13 +137,16 @@ def lp_normalization(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np
 
 @kernel("MeanVarianceNormalization")
 def mean_variance_normalization(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
-    """(x - mean) / standard deviation over some axes; the function body of ONNX adds 1e-9 to the divisor."""
+    """(x - mean) / (standard deviation + 1e-9) over some axes.
+
+    The function body of ONNX takes E[x^2] - E[x]^2, which cancels; this form is its exact value.
+    """
     x, axes = inputs[0], tuple(attrs["axes"])  # type: ignore[arg-type]
     assert x is not None
     wide = widen(x)
-    mean = wide.mean(axis=axes, keepdims=True)
-    deviation = np.sqrt(np.square(wide).mean(axis=axes, keepdims=True) - np.square(mean))
-    return [((wide - mean) / (deviation + wide.dtype.type(1e-9))).astype(x.dtype, copy=False)]
+    centred = wide - wide.mean(axis=axes, keepdims=True)
+    deviation = np.sqrt(np.square(centred).mean(axis=axes, keepdims=True))
+    return [(centred / (deviation + wide.dtype.type(1e-9))).astype(x.dtype, copy=False)]
 
 
 def _along(function: Callable[[np.ndarray, int], np.ndarray]) -> Kernel:
