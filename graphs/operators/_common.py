@@ -74,7 +74,9 @@ def common_dtype(site: Site, positions: Sequence[int]) -> str | None:
         if type_ is None:
             continue
         if found is not None and type_.dtype != found:
-            raise site.fail(f"inputs of types {found} and {type_.dtype} that must be the same", "insert a Cast")
+            raise site.fail(
+                f"inputs of types {found} and {type_.dtype} that must be the same", "insert a Cast"
+            )
         found = type_.dtype
     return found
 

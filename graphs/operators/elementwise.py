@@ -14,8 +14,22 @@ from .. import dims, dtypes
 from ..dims import DimLike, Expr
 from ..types import TensorType, Type
 from ._common import (
-    array_of, as_contents, broadcast_infer, broadcast_shapes, certainly, common_dtype, differ, f32, larger,
-    legacy_read, needs, pointwise_contents, same, same_shape, shape_of, smaller,
+    array_of,
+    as_contents,
+    broadcast_infer,
+    broadcast_shapes,
+    certainly,
+    common_dtype,
+    differ,
+    f32,
+    larger,
+    legacy_read,
+    needs,
+    pointwise_contents,
+    same,
+    same_shape,
+    shape_of,
+    smaller,
 )  # fmt: skip
 from .record import REQUIRED, RUNTIME, Contents, Operator, Site
 
@@ -99,7 +113,9 @@ def _where_contents(site: Site) -> Contents | None:
     parts = [np.broadcast_to(np.array(None, dtype=object) if each is None else each, size).ravel()
              for each in (condition, a, b)]  # fmt: skip
     values = np.empty(len(parts[0]), dtype=object)
-    values[:] = [(x if c else y) if isinstance(c, int) else (x if x == y else None) for c, x, y in zip(*parts)]
+    values[:] = [
+        (x if c else y) if isinstance(c, int) else (x if x == y else None) for c, x, y in zip(*parts)
+    ]
     return as_contents(values, result.dtype)
 
 
@@ -198,7 +214,7 @@ def _read_cast(attrs: dict[str, object], version: int) -> dict[str, object] | No
     if version == 1 and isinstance(to, str):  # the name of the type
         from onnx import TensorProto
 
-        if to not in TensorProto.DataType.keys():
+        if to not in tuple(TensorProto.DataType.keys()):
             return None
         return {**attrs, "to": TensorProto.DataType.Value(to)}
     return attrs
@@ -229,7 +245,9 @@ def _unary(name: str, *versions: int, **attrs: object) -> Operator:
 def _binary(name: str, *versions: int, contents: object = None, commutative: bool = False,
             dtype: str | None = None) -> Operator:  # fmt: skip
     rule = None if contents is None else pointwise_contents(contents)  # type: ignore[arg-type]
-    return Operator(name, broadcast_infer(dtype), versions, pointwise=True, commutative=commutative, contents=rule)
+    return Operator(
+        name, broadcast_infer(dtype), versions, pointwise=True, commutative=commutative, contents=rule
+    )
 
 
 _CAST_ATTRS = {"to": REQUIRED, "saturate": 1, "round_mode": "up"}
@@ -254,7 +272,10 @@ _ARITHMETIC = [
 ]  # fmt: skip
 
 _FUNCTIONS = [
-    *(_unary(name, 1, 6, 13) for name in ("Sqrt", "Reciprocal", "Exp", "Log", "Sigmoid", "Tanh", "Ceil", "Floor")),
+    *(
+        _unary(name, 1, 6, 13)
+        for name in ("Sqrt", "Reciprocal", "Exp", "Log", "Sigmoid", "Tanh", "Ceil", "Floor")
+    ),
     *(_unary(name, 7, 22) for name in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan")),
     *(_unary(name, 9, 22) for name in ("Sinh", "Cosh", "Asinh", "Acosh", "Atanh")),
     _unary("Erf", 9, 13),
