@@ -116,6 +116,7 @@ def test_imports_never_run_from_a_lower_to_a_higher_floor() -> None:
     report(
         [
             f"{name_of(path)}:{line}: {floor_of(path)} may not import {package}, which lies above it"
+            " (a plug-in comes through [project.entry-points] in pyproject.toml)"
             for path in PRODUCT
             for line, package in imports(parsed(path))
             if package in FLOORS and FLOORS.index(package) > FLOORS.index(floor_of(path))
