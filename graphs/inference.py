@@ -103,11 +103,10 @@ def _visit(node: Node, scope: Scope, declared: Mapping[str, Type]) -> Inferred:
     looked_up = [scope.lookup(name) if name else (None, None, None) for name in node.inputs]
     types = [found[0] for found in looked_up]
     label = _label(node, scope.path)
-    if any(True for _ in node.graphs):
-        _infer_nested(node, types, scope, label)
+    infer_nested_of(node, types, scope, label)
     result = infer_node(node, types, [found[1] for found in looked_up], [found[2] for found in looked_up], label)
     if node.is_opaque:
-        result.types = _opaque_types(node, types, result.types, declared, scope.opsets)
+        result.types = opaque_types(node, types, result.types, declared, scope.opsets)
     return result
 
 
@@ -158,7 +157,7 @@ def _checked(found: Contents | None, type_: Type | None) -> Contents | None:
     return tuple(found)
 
 
-def _opaque_types(node: Node, types: Sequence[Type | None], known: list[Type | None], declared: Mapping[str, Type],
+def opaque_types(node: Node, types: Sequence[Type | None], known: list[Type | None], declared: Mapping[str, Type],
                   opsets: Mapping[str, int]) -> list[Type | None]:
     """Element types of an opaque node: from the ONNX schema, else from what the model declares; never a shape."""
     result = list(known)
@@ -203,11 +202,13 @@ _FROM_SCHEMA = {_schema_spelling(name): name for name in dtypes.ONNX_NUMBER}
 # Nested graphs
 
 
-def _infer_nested(node: Node, types: Sequence[Type | None], scope: Scope, label: str) -> None:
+def infer_nested_of(node: Node, types: Sequence[Type | None], scope: Scope, label: str) -> None:
+    """Fill the types of a node's nested graphs, whose surroundings are `scope`."""
     body = node.attrs.get("body")
     if not node.is_opaque and node.domain == "" and isinstance(body, Graph):
         if node.op == "Loop":
-            return _infer_loop(body, [TensorType("int64", ()), TensorType("bool", ()), *types[2:]], 2, 1, scope, label)
+            first: list[Type | None] = [TensorType("int64", ()), TensorType("bool", ())]
+            return _infer_loop(body, [*first, *types[2:]], 2, 1, scope, label)
         if node.op == "Scan" and node.version >= 9:
             return _infer_scan(node, body, types, scope, label)
     for index, graph in enumerate(node.graphs):
