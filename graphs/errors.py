@@ -99,6 +99,13 @@ class NotExecutable(EgraftError):
     title = "The graph cannot be executed"
 
 
+class ExecutionFailed(EgraftError):
+    """A node failed while the graph ran: its inputs have sizes or values that the operator does not take."""
+
+    code = "execution-failed"
+    title = "A node failed while the graph ran"
+
+
 class TargetUnavailable(EgraftError):
     """The target's runtime or device is not there."""
 

@@ -1,0 +1,235 @@
+"""What the inputs of a graph may hold, read off the places that they flow to.
+
+A place that wants certain values (indices of a Gather, a shape, a mask) raises a demand on a value; demands move
+backwards through operators that hand values on (casts, reshapes, adding a constant) until they reach an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from graphs import dims, dtypes
+from graphs.dims import DimLike
+from graphs.ir import Graph, Node
+from graphs.operators import RUNTIME, find
+from graphs.types import TensorType
+
+# Operators whose first output holds elements of these inputs, whatever their order and shape.
+HANDS_ON: dict[str, tuple[int, ...]] = {
+    "Cast": (0,), "CastLike": (0,), "Identity": (0,), "Reshape": (0,), "Unsqueeze": (0,), "Squeeze": (0,),
+    "Flatten": (0,), "Transpose": (0,), "Expand": (0,), "Tile": (0,), "Slice": (0,), "Gather": (0,),
+    "GatherElements": (0,), "GatherND": (0,), "Split": (0,), "Where": (1, 2), "Trilu": (0,), "Compress": (0,),
+    "ReduceMax": (0,), "ReduceMin": (0,), "Max": (0, 1), "Min": (0, 1), "Dropout": (0,), "ScatterND": (0, 2),
+    "ScatterElements": (0, 2),
+}  # fmt: skip
+# (operator, input) whose elements are positions along an axis of input 0.
+INDICES = {("Gather", 1), ("GatherElements", 1), ("ScatterElements", 1), ("Scatter", 1)}
+RECURRENT = ("LSTM", "GRU", "RNN")
+MAX_STEPS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What one input must hold: `kind` is 'index' (low <= x < high), 'mask' (0 or 1), 'nonzero', or 'structural'.
+
+    A structural input decides shapes or counts; `role` says which (`Reshape.shape`), `direct` whether the very
+    input arrives there. `reason` names the place.
+    """
+
+    kind: str
+    low: DimLike = 0
+    high: DimLike | None = None
+    role: str = ""
+    direct: bool = True
+    reason: str = ""
+
+    def __str__(self) -> str:
+        bounds = f" in [{self.low}, {self.high})" if self.kind == "index" else ""
+        return f"{self.kind}{bounds}{' ' + self.role if self.role else ''} ({self.reason})"
+
+
+def constraints(graph: Graph) -> dict[str, Constraint]:
+    """The strictest constraint of each input that has one."""
+    finder = _Finder(graph)
+    for node in finder.nodes:
+        for name, demand in _demands(node, finder):
+            finder.push(name, demand)
+    for name in graph.inputs:
+        type_ = graph.types.get(name)
+        if "mask" in name.lower() and isinstance(type_, TensorType) and type_.dtype != "string":
+            present = finder.found.get(name)
+            if present is None or present.kind == "nonzero":
+                finder.found[name] = Constraint("mask", 0, 2, reason="its name")
+    return finder.found
+
+
+class _Finder:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes = [node for each in graph.walk() for node in each.nodes]
+        self.producers = {out: node for node in self.nodes for out in node.outputs if out}
+        self.constants = {name: value for each in graph.walk() for name, value in each.constants.items()}
+        self.types = {name: type_ for each in graph.walk() for name, type_ in each.types.items()}
+        self.types.update((name, value.type) for name, value in self.constants.items())
+        self.inputs = set(graph.inputs)
+        self.found: dict[str, Constraint] = {}
+        self.steps = 0
+
+    def type(self, name: str) -> TensorType | None:
+        found = self.types.get(name)
+        return found if isinstance(found, TensorType) else None
+
+    def dtype(self, name: str) -> str:
+        found = self.type(name)
+        return found.dtype if found else ""
+
+    def splat(self, name: str) -> float | None:
+        constant = self.constants.get(name)
+        value = constant.facts.splat if constant is not None and constant.dtype != "string" else None
+        return None if value is None else float(value)
+
+    def range(self, name: str) -> tuple[int, int] | None:
+        constant = self.constants.get(name)
+        if constant is None or constant.facts.low is None or not constant.facts.integral:
+            return None
+        return int(constant.facts.low), int(constant.facts.high or 0)
+
+    def push(self, name: str, demand: Constraint) -> None:
+        waiting = [(name, demand)]
+        visited = set()
+        while waiting and self.steps < MAX_STEPS:
+            self.steps += 1
+            name, demand = waiting.pop()
+            if (name, demand) in visited:
+                continue
+            visited.add((name, demand))
+            if name in self.inputs:
+                self.found[name] = _stricter(self.found.get(name), demand)
+            elif name in self.producers:
+                waiting.extend(_through(self.producers[name], demand, self))
+
+
+def _stricter(a: Constraint | None, b: Constraint) -> Constraint:
+    order = {"structural": 0, "mask": 1, "index": 2, "nonzero": 3}
+    if a is None or order[b.kind] < order[a.kind]:
+        return b
+    if a.kind != b.kind or a.kind != "index" or a.high is None or b.high is None:
+        return a
+    return Constraint("index", dims.largest(a.low, b.low), dims.smallest(a.high, b.high), reason=a.reason)
+
+
+def _through(node: Node, demand: Constraint, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    """The demands on a node's inputs that a demand on its output amounts to."""
+    if node.op == "Concat" or node.op in HANDS_ON:
+        moved = node.op not in ("Cast", "Identity")
+        passed = Constraint(demand.kind, demand.low, demand.high, demand.role, demand.direct and not moved,
+                            demand.reason)
+        positions = range(len(node.inputs)) if node.op == "Concat" else HANDS_ON[node.op]
+        yield from ((node.inputs[k], passed) for k in positions if k < len(node.inputs) and node.inputs[k])
+    elif demand.kind == "index" and node.op in ("Add", "Sub", "Mul") and demand.high is not None:
+        for position in (0, 1):
+            known = finder.range(node.inputs[1 - position])
+            if known is not None:
+                shifted = _undo(node.op, position, demand, *known)
+                if shifted is not None:
+                    yield node.inputs[position], shifted
+
+
+def _undo(op: str, position: int, demand: Constraint, least: int, most: int) -> Constraint | None:
+    """Bounds of x where x + c, x - c or x * c must stay inside those of `demand`, for all c from least to most."""
+    low, high = demand.low, demand.high
+    assert high is not None
+    if op == "Add":
+        return Constraint("index", dims.sub(low, least), dims.sub(high, most), reason=demand.reason)
+    if op == "Sub" and position == 0:
+        return Constraint("index", dims.add(low, most), dims.add(high, least), reason=demand.reason)
+    if op == "Sub":  # least - x < high and most - x >= low
+        return Constraint("index", dims.sub(most + 1, high), dims.sub(least + 1, low), reason=demand.reason)
+    if least >= 1 and low == 0:
+        return Constraint("index", 0, dims.ceildiv(high, most), reason=demand.reason)
+    return None
+
+
+def _demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    yield from _index_demands(node, finder)
+    yield from _mask_demands(node, finder)
+    yield from _structural_demands(node, finder)
+    if node.op in ("Div", "Mod") and len(node.inputs) == 2 and finder.dtype(node.inputs[1]) in dtypes.INTEGERS:
+        yield node.inputs[1], Constraint("nonzero", reason=node.label)
+
+
+def _axis_size(type_: TensorType | None, axis: object) -> DimLike | None:
+    if type_ is None or not type_.shape or not isinstance(axis, int):
+        return None
+    return type_.shape[axis] if -len(type_.shape) <= axis < len(type_.shape) else None
+
+
+def _index_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    for position, name in enumerate(node.inputs):
+        if (node.op, position) in INDICES:
+            size = _axis_size(finder.type(node.inputs[0]), node.attrs.get("axis", 0))
+            yield name, Constraint("index", 0, size, reason=node.label)
+    if node.op in ("GatherND", "ScatterND") and len(node.inputs) > 1:
+        data, indices = finder.type(node.inputs[0]), finder.type(node.inputs[1])
+        skip = node.attrs.get("batch_dims") or 0
+        if data is not None and data.shape and indices is not None and indices.shape:
+            last = indices.shape[-1]
+            sizes = data.shape[skip: skip + last] if isinstance(last, int) else data.shape  # type: ignore
+            size = sizes[0] if sizes else None
+            for other in sizes[1:]:
+                size = dims.smallest(size, other)  # type: ignore[arg-type]
+            yield node.inputs[1], Constraint("index", 0, size, reason=node.label)
+    if node.op == "OneHot":
+        depth: object = node.attrs.get("depth", RUNTIME)
+        if not isinstance(depth, int | float) and len(node.inputs) > 1:
+            depth = (finder.range(node.inputs[1]) or (None,))[0]
+        high = int(depth) if isinstance(depth, int | float) else None
+        yield node.inputs[0], Constraint("index", 0, high, reason=node.label)
+
+
+def _mask_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    mask = Constraint("mask", 0, 2, reason=node.label)
+    if node.op == "Cast" and node.attrs.get("to") == "bool" and finder.dtype(node.inputs[0]) in dtypes.INTEGERS:
+        yield node.inputs[0], mask
+    elif node.op == "Sub" and finder.splat(node.inputs[0]) == 1.0:
+        source = finder.producers.get(node.inputs[1])
+        cast = source is not None and source.op == "Cast" and finder.dtype(source.inputs[0]) in dtypes.INTEGERS
+        if cast or finder.dtype(node.inputs[1]) in dtypes.INTEGERS:
+            yield node.inputs[1], mask
+    elif node.op == "Equal":
+        for position in (0, 1):
+            is_integer = finder.dtype(node.inputs[position]) in dtypes.INTEGERS
+            if is_integer and finder.splat(node.inputs[1 - position]) == 0.0:
+                yield node.inputs[position], mask
+
+
+def _structural_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    def structural(role: str, high: DimLike | None = None) -> Constraint:
+        return Constraint("structural", 1, high, f"{node.op}.{role}", True, node.label)
+
+    record = None if node.is_opaque else find(node.op, node.domain)
+    for attribute, position in record.static.items() if record else ():
+        if node.attrs.get(attribute) is RUNTIME and position < len(node.inputs):
+            type_ = finder.type(node.inputs[0])
+            rank = None if type_ is None else type_.rank
+            yield node.inputs[position], structural(attribute, rank)
+    if node.op == "Loop" and node.inputs[0]:
+        yield node.inputs[0], structural("M")
+    elif node.op == "Range":
+        yield from ((name, structural(role)) for role, name in zip(("start", "limit", "delta"), node.inputs))
+    elif node.op == "ConstantOfShape":
+        yield node.inputs[0], structural("shape")
+    elif node.op in RECURRENT and len(node.inputs) > 4 and node.inputs[4]:
+        axis = 1 if node.attrs.get("layout") else 0
+        yield node.inputs[4], structural("sequence_lens", _axis_size(finder.type(node.inputs[0]), axis))
+    elif node.op == "ReverseSequence":
+        size = _axis_size(finder.type(node.inputs[0]), node.attrs.get("time_axis", 0))
+        yield node.inputs[1], structural("sequence_lens", size)
+
+
+def bounds(constraint: Constraint, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Lowest and highest + 1 value for given sizes of the symbols; [0, 1) where the limit is not known."""
+    low = dims.evaluate(constraint.low, sizes) or 0
+    high = None if constraint.high is None else dims.evaluate(constraint.high, sizes)
+    return low, max(low + 1, high if high is not None else low + 1)

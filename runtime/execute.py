@@ -1,0 +1,148 @@
+"""One node on arrays: the kernel with its run-time attributes resolved, nested execution, or `onnx.reference`.
+
+Values are NumPy arrays; sequences are lists of them; an absent input and an empty optional are None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx.defs import OpSchema
+
+from graphs.canonical import attribute_kind
+from graphs.ir import Graph, Node
+from graphs.operators import RUNTIME, Operator, find, is_pure
+from graphs.types import Type
+
+from . import kernels
+
+Values = Sequence[Any]
+NodeFunction = Callable[[Values], Values]  # input values (then captured ones) -> output values
+_NUMBERS = (OpSchema.AttrType.INT, OpSchema.AttrType.FLOAT)
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
+@dataclass(slots=True)
+class Hooks:
+    """How a run differs from a plain one; validation runs graphs widened, perturbed or with pinned nodes.
+
+    `constant(name, constant)` gives the array to use, when it is first needed; `node(node)` gives the node to
+    execute instead; `function(node, plain)` may return another function to run in the place of a node, where
+    `plain()` prepares the ordinary one.
+    """
+
+    constant: Callable[[str, Any], np.ndarray] | None = None
+    node: Callable[[Node], Node] | None = None
+    function: Callable[[Node, Callable[[], NodeFunction]], NodeFunction | None] | None = None
+
+
+@dataclass(slots=True)
+class Context:
+    """What the nodes of one session share: the outermost graph, the random generator, hooks, and a log."""
+
+    model: Graph
+    generator: np.random.Generator
+    hooks: Hooks = field(default_factory=Hooks)
+    by_reference: list[str] = field(default_factory=list)  # labels of the nodes that onnx.reference runs
+
+    @staticmethod
+    def of(model: Graph, seed: int | None = None, hooks: Hooks | None = None) -> Context:
+        """A context with its own generator."""
+        return Context(model, np.random.default_rng(seed), hooks or Hooks())
+
+
+def evaluate(node: Node, inputs: Values, *, model: Graph | None = None,
+             captured: Mapping[str, object] | None = None, seed: int | None = None) -> list[Any]:
+    """Run one node on arrays and return one value for each output that the node names ('' included).
+
+    `captured` gives the outer values that nested graphs read; `model` the operator sets and functions that a node
+    without a kernel is written with. Raises NotExecutable where no kernel and no reference exists.
+    """
+    outer = captured or {}
+    names = [name for graph in node.graphs for name in graph.captured()]
+    function = prepare(node, Context.of(model or Graph(), seed), {})
+    with np.errstate(all="ignore"):
+        found = function([*inputs, *(outer[name] for name in dict.fromkeys(names))])
+    return [as_value(value) for value in found][: len(node.outputs)]
+
+
+def as_value(value: object) -> object:
+    """NumPy scalars, which ufuncs return for 0-d arrays, as arrays."""
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction:
+    """The function of one node. `types` are those of the graph around it.
+
+    The function takes the node's input values, then the values that its nested graphs capture.
+    """
+    if context.hooks.function is not None:
+        replaced = context.hooks.function(node, lambda: _prepare(node, context, types))
+        if replaced is not None:
+            return replaced
+    return _prepare(node, context, types)
+
+
+def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction:
+    if context.hooks.node is not None:
+        node = context.hooks.node(node)
+    if node.op in CONTROL_FLOW and not node.domain and not node.is_opaque:
+        from .control_flow import prepare_control_flow
+
+        return prepare_control_flow(node, context)
+    kernel = None if node.is_opaque else kernels.find(node.op, node.domain)
+    if kernel is not None:
+        return _with_kernel(node, kernel, context)
+    from .reference import ReferenceNode
+
+    function = ReferenceNode(node, context.model, types)
+    context.by_reference.append(node.label)
+    return function
+
+
+def _with_kernel(node: Node, kernel: kernels.Kernel, context: Context) -> NodeFunction:
+    attrs: dict[str, object] = dict(node.attrs)
+    attrs[kernels.OUTPUTS] = len(node.outputs)
+    record = find(node.op, node.domain)
+    if not is_pure(node):
+        seed = attrs.get("seed")
+        # A node with a seed has a stream of its own, which goes on from run to run as in other runtimes.
+        attrs[kernels.GENERATOR] = context.generator if seed is None else seeded(seed)
+    if record is None:
+        return lambda inputs: kernel(attrs, inputs)
+    late = [(name, index) for name, index in record.static.items() if attrs.get(name) is RUNTIME]
+    if not late:
+        return lambda inputs: kernel(attrs, inputs)
+    return _with_runtime_attributes(record, kernel, attrs, late)
+
+
+def seeded(seed: object) -> np.random.Generator:
+    """The generator that a node's `seed` attribute (a float in ONNX) stands for."""
+    return np.random.default_rng(int(np.float32(seed).view(np.uint32)))  # type: ignore[arg-type]
+
+
+def _with_runtime_attributes(record: Operator, kernel: kernels.Kernel, attrs: dict[str, object],
+                             late: list[tuple[str, int]]) -> NodeFunction:
+    numbers = {name for name, _ in late if attribute_kind(record.name, record.domain, name) in _NUMBERS}
+
+    def call(inputs: Values) -> Values:
+        resolved = dict(attrs)
+        for name, index in late:
+            value = runtime_attribute(inputs[index])
+            is_number = name in numbers and isinstance(value, tuple) and len(value) == 1
+            resolved[name] = value[0] if is_number else value  # type: ignore[index]
+        return kernel(resolved, inputs)
+
+    return call
+
+
+def runtime_attribute(array: np.ndarray) -> object:
+    """The attribute value that the content of a static input stands for: a number at rank 0, else a tuple."""
+    if array.dtype.kind not in "biufO":  # bfloat16 and its kin
+        array = array.astype(np.float32)
+    if array.ndim == 0:
+        return array.item()
+    return tuple(array.reshape(-1).tolist()) if array.ndim == 1 else array

@@ -1,0 +1,235 @@
+"""Random inputs inside inferred constraints: `draw(graph, seed, sizes)`, and sizes of symbols that a graph runs at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+
+from graphs import dims, dtypes
+from graphs.dims import DimLike
+from graphs.errors import InvalidInput
+from graphs.ir import Graph
+from graphs.types import OtherType, TensorType
+
+from .constraints import Constraint, bounds, constraints
+from .session import input_type
+
+__all__ = ["Constraint", "constraints", "default_sizes", "draw", "input_symbols", "size_candidates"]
+
+BATCH, SEQUENCE, SPACE, OTHER = 2, 16, 32, 8
+_BATCH = re.compile(r"batch|^(b|n|bs|bsz|batch_?size)$|^(unk|dynamic).*0$")
+_SEQUENCE = re.compile(r"seq|len|time|tok|step|frame|word|^(t|l|s)$")
+_SPACE = re.compile(r"height|width|^(h|w|hh|ww)$|size")
+_PAST = re.compile(r"past|cache")
+_WORDS = ("", "a", "b", "ab", "A", "egraft", "a b", "ä")
+SPECIAL_SHARE = 0.15
+UNKNOWN_SHAPE = (2, 3)
+
+
+def _tensor_inputs(graph: Graph) -> Iterator[tuple[str, TensorType]]:
+    for name in graph.inputs:
+        type_ = input_type(graph, name)
+        if isinstance(type_, TensorType):
+            yield name, type_
+
+
+def input_symbols(graph: Graph) -> list[str]:
+    """Names of all symbolic sizes of the inputs, in order of appearance."""
+    found: dict[str, None] = {}
+    for _, type_ in _tensor_inputs(graph):
+        for dim in type_.shape or ():
+            found.update(dict.fromkeys(sorted(dims.symbols(dim))))
+    return list(found)
+
+
+def default_sizes(graph: Graph) -> dict[str, int]:
+    """A plausible size of every symbol: by its name, else by its place among the dimensions."""
+    sizes: dict[str, int] = {}
+    for _, type_ in _tensor_inputs(graph):
+        for axis, dim in enumerate(type_.shape or ()):
+            for name in dims.symbols(dim):
+                sizes.setdefault(name, _plausible(name, axis, len(type_.shape or ())))
+    return sizes
+
+
+def _plausible(name: str, axis: int, rank: int) -> int:
+    plain = name.lower()
+    if _BATCH.search(plain):
+        return BATCH
+    if _PAST.search(plain):
+        return OTHER
+    if _SEQUENCE.search(plain):
+        return SEQUENCE
+    if _SPACE.search(plain) or (rank >= 4 and axis >= 2):
+        return SPACE
+    return BATCH if axis == 0 else OTHER
+
+
+def size_candidates(graph: Graph, base: dict[str, int] | None = None) -> Iterator[dict[str, int]]:
+    """Sizes to try in turn until the graph runs: the defaults, larger spaces, every symbol the same."""
+    symbols = input_symbols(graph)
+    start = {**default_sizes(graph), **(base or {})}
+    fixed = base or {}
+    yield start
+    for space in (64, 128, 224, 16, 512):
+        changed = {name: space if size == SPACE else size for name, size in start.items()}
+        if changed != start:
+            yield {**changed, **fixed}
+    for same in (1, 2, 4, 8, 16, 3, 32, 64, 256):
+        yield {**dict.fromkeys(symbols, same), **fixed}
+    for many in (80, 160, 256, 512, 1024, 4096, 16000):
+        yield {**{name: BATCH if size == BATCH else many for name, size in start.items()}, **fixed}
+
+
+def smaller_sizes(graph: Graph, base: dict[str, int]) -> Iterator[dict[str, int]]:
+    """Other sizes than `base`, each with a size 1 in it: what runs at one size must run alike at another."""
+    ordered = input_symbols(graph)
+    batches = [name for name in ordered if base[name] == BATCH]
+    others = [name for name in ordered if name not in batches]
+    odd = {name: max(1, base[name] - base[name] // 2 - 1) for name in others}
+    yield {**base, **odd, **dict.fromkeys(batches, 1)} if batches else {**base, **dict.fromkeys(others[:1], 1)}
+    yield {**base, **{name: 2 * base[name] for name in others}, **dict.fromkeys(batches, 1)}
+    yield {**base, **dict.fromkeys(batches, 1)}
+    yield dict.fromkeys(ordered, 1)
+    for name in others:
+        yield {**base, name: 1}
+    yield {**base, **dict.fromkeys(batches, 3)}
+
+
+def draw(graph: Graph, seed: int, sizes: dict[str, int] | None = None, special: bool = False,
+         huge: bool = True) -> dict[str, Any]:
+    """Random feeds for chosen sizes of the symbols (others take their defaults), the same for the same arguments.
+
+    Floats are normally distributed; `special` mixes NaN, infinities, -0.0, tiny and subnormal numbers and (with
+    `huge`) numbers near the limits of the dtype into some elements, and extreme integers where nothing forbids them.
+    """
+    sizes = {**default_sizes(graph), **(sizes or {})}
+    found = constraints(graph)
+    feeds = {}
+    for position, name in enumerate(graph.inputs):
+        rng = np.random.default_rng((seed, position))
+        feeds[name] = _draw_input(graph, name, rng, sizes, found.get(name), special, huge)
+    return feeds
+
+
+def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[str, int],
+                constraint: Constraint | None, special: bool, huge: bool) -> Any:
+    type_ = input_type(graph, name)
+    if isinstance(type_, OtherType):
+        return _draw_other(name, type_, rng)
+    if type_ is None:
+        raise InvalidInput(f"input {name!r}", "its type is not declared", "give data with --inputs")
+    if constraint is not None and constraint.kind == "structural" and name in graph.defaults:
+        return graph.defaults[name].array
+    shape = tuple(_size(dim, sizes) for dim in type_.shape) if type_.shape is not None else UNKNOWN_SHAPE
+    return draw_array(rng, type_.dtype, shape, constraint, sizes, special, huge)
+
+
+def _size(dim: DimLike, sizes: dict[str, int]) -> int:
+    known = dims.evaluate(dim, sizes)
+    return max(0, known) if known is not None else BATCH
+
+
+def _draw_other(name: str, type_: OtherType, rng: np.random.Generator) -> Any:
+    proto = onnx.TypeProto.FromString(type_.proto)
+    if proto.HasField("optional_type"):
+        proto = proto.optional_type.elem_type
+    is_sequence = proto.HasField("sequence_type")
+    tensor = (proto.sequence_type.elem_type if is_sequence else proto).tensor_type
+    dtype = dtypes.FROM_ONNX.get(tensor.elem_type)
+    if dtype is None:
+        raise InvalidInput(f"input {name!r}", f"egraft draws no values of type {type_}", "give data with --inputs")
+    shape = tuple(dim.dim_value or 2 for dim in tensor.shape.dim) if tensor.HasField("shape") else (2, 3)
+    if is_sequence:
+        return [draw_array(rng, dtype, shape) for _ in range(3)]
+    return draw_array(rng, dtype, shape)
+
+
+def draw_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], constraint: Constraint | None = None,
+               sizes: dict[str, int] | None = None, special: bool = False, huge: bool = True) -> np.ndarray:
+    """A random array of an element type inside a constraint."""
+    kind = dtypes.numpy_dtype(dtype)
+    if dtype == "string":
+        return np.array([_WORDS[i] for i in rng.integers(0, len(_WORDS), int(np.prod(shape)))],
+                        object).reshape(shape)
+    if constraint is not None and constraint.kind == "structural":
+        return _structural(rng, constraint, shape, sizes or {}).astype(kind)
+    if dtype == "bool":
+        return rng.random(shape) < 0.6
+    if constraint is not None and constraint.kind == "mask":
+        return _mask(rng, shape).astype(kind)
+    if constraint is not None and constraint.kind == "index":
+        low, high = bounds(constraint, sizes or {})
+        return rng.integers(low, high, shape).astype(kind)
+    if np.dtype(kind).kind in "iu" or dtype in ("int4", "uint4", "int2", "uint2"):
+        values = _integers(rng, dtype, kind, shape, special)
+        return np.where(values == 0, np.ones((), kind), values) if constraint is not None else values
+    if dtype.startswith("complex"):
+        return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
+    values = np.asarray(rng.standard_normal(shape)).astype(kind)
+    return with_special(rng, values, dtype, huge) if special and dtype in dtypes.FLOATS else values
+
+
+def _mask(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    mask = np.asarray(rng.random(shape) < 0.75)
+    if mask.ndim:
+        mask[..., :1] = True  # a row that is masked altogether has no meaning in most models
+    return mask
+
+
+def _integers(rng: np.random.Generator, dtype: str, kind: np.dtype, shape: tuple[int, ...],
+              special: bool) -> np.ndarray:
+    if dtype in ("int8", "uint8"):
+        return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
+    signed = not dtype.startswith("u")
+    if "4" in dtype[-1:] and dtype not in dtypes.INTEGERS or dtype[-1:] == "2" and len(dtype) <= 5 and (
+            dtype not in dtypes.INTEGERS):
+        width = int(dtype[-1])
+        low = -(1 << (width - 1)) if signed else 0
+        return rng.integers(low, low + (1 << width), shape).astype(kind)
+    values = np.asarray(rng.integers(-8 if signed else 0, 17, shape).astype(kind))
+    if special:
+        limits = np.iinfo(kind)
+        extremes = np.array([limits.min, limits.max, limits.max // 2 + 1, limits.min + 1, limits.max - 1, 1], kind)
+        chosen = rng.random(shape) < 0.4
+        values = np.where(chosen, extremes[rng.integers(0, len(extremes), shape)], values)
+    return values
+
+
+def with_special(rng: np.random.Generator, values: np.ndarray, dtype: str, huge: bool = True) -> np.ndarray:
+    """The values with special ones in some places (at least one, if there is any element)."""
+    import ml_dtypes
+
+    limits = ml_dtypes.finfo(values.dtype)
+    choices = [np.nan, np.inf, -np.inf, 0.0, -0.0, float(limits.tiny), -float(limits.tiny),
+               float(limits.smallest_subnormal)]
+    if huge:
+        choices += [float(limits.max), -float(limits.max), float(limits.max) / 3, float(np.sqrt(float(limits.max)))]
+    chosen = np.asarray(rng.random(values.shape) < SPECIAL_SHARE)
+    if values.size and not chosen.any():
+        chosen.reshape(-1)[rng.integers(0, values.size)] = True
+    with np.errstate(over="ignore"):
+        table = np.asarray(choices, np.float64).astype(values.dtype)
+    return np.where(chosen, table[rng.integers(0, len(table), values.shape)], values)
+
+
+def _structural(rng: np.random.Generator, constraint: Constraint, shape: tuple[int, ...],
+                sizes: dict[str, int]) -> np.ndarray:
+    """Values that keep shapes possible: the target of a Reshape is [-1, 1, ...], of an Expand [1, ...], and so on."""
+    operator, role = constraint.role.split(".", 1)
+    count = int(np.prod(shape))
+    if role == "sequence_lens":
+        return rng.integers(1, bounds(constraint, sizes)[1], shape, endpoint=False)
+    if role == "axes" or role == "axis":
+        return np.arange(count).reshape(shape)
+    if operator == "Reshape" and constraint.direct and count:
+        return np.array([-1] + [1] * (count - 1)).reshape(shape)
+    fixed = {"starts": 0, "start": 0, "ends": 2, "limit": 4, "steps": 1, "delta": 1, "M": 3, "depth": 4, "pads": 1,
+             "min": -1, "max": 1, "ratio": 0, "training_mode": 0, "k": 1}.get(role, 1)
+    if operator == "ConstantOfShape":
+        fixed = 2
+    return np.full(shape, fixed)

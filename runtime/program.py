@@ -1,0 +1,289 @@
+"""A graph prepared once for many runs: numbered slots for values, one closure a node, values freed after last use.
+
+Elementwise arithmetic writes into an operand that nobody needs any more. Whether that is so is not guessed from the
+graph but counted: an array that owns its memory and that nothing else refers to (no view, no constant, no feed, no
+list) is free to be overwritten. Freed arrays are otherwise left to the allocator: handing them out again through
+`out=` measured no faster than a fresh array, writing in place 1.7 times as fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphs.errors import EgraftError, ExecutionFailed
+from graphs.ir import Graph, Node
+
+from .execute import Context, NodeFunction, prepare
+
+Environment = list[Any]
+Step = Callable[[Environment], None]
+ABSENT = 0  # the slot that always holds None
+
+IN_PLACE_BYTES = 32768  # below this an allocation costs less than finding out whether the operand is free
+IN_PLACE: dict[str, np.ufunc] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Neg": np.negative, "Abs": np.absolute,
+    "Sqrt": np.sqrt, "Exp": np.exp, "Tanh": np.tanh,
+}  # fmt: skip
+_NATIVE_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _references(array: np.ndarray) -> int:
+    return sys.getrefcount(array)
+
+
+def _sole_references() -> int:
+    """What `_references` says of an array that only one local variable of the caller holds."""
+    array = np.zeros(1)
+    return _references(array)
+
+
+_SOLE = _sole_references()
+
+
+class Program:
+    """`run(values)` executes a graph on the values of its inputs, followed by those of the names it captures."""
+
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self.graph = graph
+        self.captured = tuple(graph.captured())
+        self._slots: dict[str, int] = {"": ABSENT}
+        self._template: Environment = [None]
+        self._lazy_constants = context.hooks.constant
+        self.arguments = [self._slot(name) for name in (*graph.inputs, *self.captured)]
+        for name, constant in graph.constants.items():
+            slot = self._slot(name)
+            if self._lazy_constants is None:
+                self._template[slot] = constant.array
+        for node in graph.nodes:
+            for name in node.outputs:
+                self._slot(name)
+        self.results = [self._slots[name] for name in graph.outputs]
+        self.steps: list[tuple[Step, tuple[int, ...]]] = []
+        self.nodes: list[Node | None] = []  # of each step; None loads a constant
+        self._build(context)
+
+    def _slot(self, name: str) -> int:
+        if name not in self._slots:
+            self._slots[name] = len(self._template)
+            self._template.append(None)
+        return self._slots[name]
+
+    def _reads(self, node: Node) -> list[int]:
+        inner = dict.fromkeys(name for graph in node.graphs for name in graph.captured())
+        return [self._slots[name] for name in (*node.inputs, *inner)]
+
+    def _build(self, context: Context) -> None:
+        last = {slot: index for index, node in enumerate(self.graph.nodes) for slot in self._reads(node)}
+        resident = set() if self._lazy_constants else {self._slots[name] for name in self.graph.constants}
+        kept = {ABSENT, *self.results, *resident}
+        waiting = dict(self.graph.constants) if self._lazy_constants else {}
+        for index, node in enumerate(self.graph.nodes):
+            reads = self._reads(node)
+            for name in node.uses:
+                if name in waiting:
+                    self._add(self._load_constant(name, waiting.pop(name)), None, ())
+            writes = [self._slots[name] for name in node.outputs]
+            dying = {slot for slot in reads if last[slot] == index and slot not in kept}
+            function = prepare(node, context, self.graph.types)
+            step = _step(node, function, reads, writes, dying, context)
+            unread = {slot for slot in writes if slot not in last and slot not in kept}
+            self._add(step, node, tuple(sorted(dying | unread)))
+        for name in self.graph.outputs:
+            if name in waiting:
+                self._add(self._load_constant(name, waiting.pop(name)), None, ())
+
+    def _add(self, step: Step, node: Node | None, frees: tuple[int, ...]) -> None:
+        self.steps.append((step, frees))
+        self.nodes.append(node)
+
+    def _load_constant(self, name: str, constant: Any) -> Step:
+        load, slot = self._lazy_constants, self._slots[name]
+        assert load is not None
+
+        def step(env: Environment) -> None:
+            env[slot] = load(name, constant)
+
+        return step
+
+    def _start(self, values: Sequence[Any]) -> Environment:
+        env = self._template.copy()
+        for slot, value in zip(self.arguments, values):
+            env[slot] = value
+        return env
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """The output values. They may be inputs, captured values, constants or views: see `Session.run`."""
+        env = self._start(values)
+        index = 0
+        try:
+            for index, (step, frees) in enumerate(self.steps):  # noqa: B007 - the handler reads it
+                step(env)
+                for slot in frees:
+                    env[slot] = None
+        except Exception as reason:
+            self._fail(index, reason)
+        return [env[slot] for slot in self.results]
+
+    def run_counting(self, values: Sequence[Any]) -> tuple[list[Any], int]:
+        """`run`, and the largest number of bytes that node outputs held at one time."""
+        env, index, live, peak = self._start(values), 0, 0, 0
+        holders: dict[int, int] = {}
+        foreign = {id(owner) for value in env for owner in _owners(value)}
+        seen: dict[int, list[tuple[int, int]]] = {}
+        try:
+            for index, (step, frees) in enumerate(self.steps):
+                step(env)
+                node = self.nodes[index]
+                for slot in [self._slots[name] for name in node.outputs if name] if node else []:
+                    owners = [(id(o), o.nbytes) for o in _owners(env[slot]) if id(o) not in foreign]
+                    seen[slot] = owners
+                    for key, size in owners:
+                        live += 0 if holders.get(key) else size
+                        holders[key] = holders.get(key, 0) + 1
+                peak = max(peak, live)
+                for slot in frees:
+                    env[slot] = None
+                    for key, size in seen.pop(slot, []):
+                        holders[key] -= 1
+                        live -= 0 if holders[key] else size
+        except Exception as reason:
+            self._fail(index, reason)
+        return [env[slot] for slot in self.results], peak
+
+    def _fail(self, index: int, reason: Exception) -> None:
+        if isinstance(reason, EgraftError):
+            raise reason
+        node = self.nodes[index]
+        where = node.label if node else f"constants of graph {self.graph.name!r}"
+        raise ExecutionFailed(where, f"{type(reason).__name__}: {reason}",
+                              "check that sizes and values of the inputs suit this node") from reason
+
+
+def _owners(value: object) -> list[np.ndarray]:
+    """The arrays whose memory a value (an array or a sequence) occupies."""
+    if isinstance(value, list):
+        return [owner for item in value for owner in _owners(item)]
+    if not isinstance(value, np.ndarray):
+        return []
+    while isinstance(value.base, np.ndarray):
+        value = value.base
+    return [value]
+
+
+def _step(node: Node, function: NodeFunction, reads: list[int], writes: list[int], dying: set[int],
+          context: Context) -> Step:
+    ufunc = IN_PLACE.get(node.op) if not node.domain and not node.is_opaque else None
+    if ufunc is not None and dying and context.hooks.function is None and context.hooks.node is None:
+        return _in_place_step(ufunc, function, reads, writes[0], dying)
+    if len(writes) != 1:
+        return _general_step(function, reads, writes)
+    target = writes[0]
+    if len(reads) == 1:
+        source = reads[0]
+
+        def unary(env: Environment) -> None:
+            env[target] = function((env[source],))[0]
+
+        return unary
+    if len(reads) == 2:
+        left, right = reads
+
+        def binary(env: Environment) -> None:
+            env[target] = function((env[left], env[right]))[0]
+
+        return binary
+
+    def step(env: Environment) -> None:
+        env[target] = function([env[slot] for slot in reads])[0]
+
+    return step
+
+
+def _general_step(function: NodeFunction, reads: list[int], writes: list[int]) -> Step:
+    named = [(position, slot) for position, slot in enumerate(writes) if slot != ABSENT]
+
+    def step(env: Environment) -> None:
+        found = function([env[slot] for slot in reads])
+        for position, slot in named:
+            env[slot] = found[position]
+
+    return step
+
+
+def _in_place_step(ufunc: np.ufunc, function: NodeFunction, reads: list[int], target: int,
+                   dying: set[int]) -> Step:
+    candidates = [position for position, slot in enumerate(reads) if slot in dying]
+
+    def step(env: Environment) -> None:
+        values = [env[slot] for slot in reads]
+        for position in candidates:
+            value = values[position]
+            if value.nbytes < IN_PLACE_BYTES or value.base is not None or value.dtype not in _NATIVE_FLOATS:
+                continue
+            if any(other.dtype != value.dtype for other in values):
+                continue
+            if len(values) == 2 and not _fits_into(values[1 - position], value):
+                continue
+            env[reads[position]] = values[position] = None
+            if _references(value) == _SOLE and value.flags.writeable:
+                values[position] = value
+                env[target] = ufunc(*values, out=value)
+                return
+            env[reads[position]] = values[position] = value
+        env[target] = function(values)[0]
+
+    return step
+
+
+def _fits_into(other: np.ndarray, value: np.ndarray) -> bool:
+    return other.shape == value.shape or np.broadcast(other, value).shape == value.shape
+
+
+def detached(values: list[Any]) -> list[Any]:
+    """Values as arrays of their own, copied only where something else refers to their memory. Empties the list."""
+    own = []
+    for index in range(len(values)):
+        value = values[index]
+        values[index] = None
+        if isinstance(value, np.generic):
+            value = np.asarray(value)
+        own.append(value.copy() if isinstance(value, np.ndarray) and not _is_sole(value) else _copied(value))
+    return own
+
+
+def _is_sole(value: np.ndarray) -> bool:
+    # Two references more than in `_sole_references`: the caller's variable is this function's argument as well.
+    if _references(value) != _SOLE_ARGUMENT or not value.flags.writeable:
+        return False
+    base = value.base
+    if base is None:
+        return True
+    whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes == value.nbytes
+    return whole and _references(base) == _SOLE + 1  # type: ignore[arg-type]  # `value` refers to it too
+
+
+def _count_argument(value: np.ndarray) -> int:
+    return _references(value)
+
+
+def _sole_argument() -> int:
+    array = np.zeros(1)
+    return _count_argument(array)
+
+
+_SOLE_ARGUMENT = _sole_argument()
+
+
+def _copied(value: object) -> object:
+    if isinstance(value, list):
+        return [item.copy() if isinstance(item, np.ndarray) else _copied(item) for item in value]
+    return value
+
+
+def constants_of(graph: Graph) -> Mapping[str, Any]:
+    """Names and constants of a graph and of those nested in it."""
+    return {name: constant for each in graph.walk() for name, constant in each.constants.items()}

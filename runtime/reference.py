@@ -1,0 +1,57 @@
+"""Single nodes through `onnx.reference`, for operators that have no kernel here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+
+from graphs.canonical import newest_opset
+from graphs.errors import NotExecutable
+from graphs.ir import Graph, Node
+from graphs.types import Type
+
+
+def single_node_graph(node: Node, model: Graph, types: Mapping[str, Type]) -> Graph:
+    """A graph of this node alone, at the operator sets of `model` and with its functions."""
+    inputs = list(dict.fromkeys(name for name in node.inputs if name))
+    opsets = dict(model.opsets)
+    opsets.setdefault("", newest_opset())
+    if node.domain:
+        opsets.setdefault(node.domain, 1)
+    known = {name: types[name] for name in (*inputs, *node.outputs) if name in types}
+    return Graph(
+        "single_node", inputs, [name for name in node.outputs if name], [node.copy()],
+        types=dict(known), opsets=opsets, functions=dict(model.functions), ir_version=model.ir_version,
+    )
+
+
+class ReferenceNode:
+    """Runs one node through the ONNX reference evaluator. Raises NotExecutable where that has no such operator."""
+
+    def __init__(self, node: Node, model: Graph, types: Mapping[str, Type]) -> None:
+        from graphs.onnx_io import to_model_proto
+
+        self.node = node
+        try:
+            self.evaluator = ReferenceEvaluator(to_model_proto(single_node_graph(node, model, types)))
+        except Exception as reason:
+            # The evaluator raises half a dozen kinds of exception for an operator that it does not know.
+            raise NotExecutable(node.label, f"there is no kernel for {node.domain or 'ai.onnx'}::{node.op} and "
+                                f"onnx.reference does not run it ({type(reason).__name__}: {reason})",
+                                "run the model in a runtime that has this operator") from reason
+
+    def __call__(self, inputs: Sequence[object]) -> list[object]:
+        feeds = {name: value for name, value in zip(self.node.inputs, inputs) if name}
+        return [_as_value(value) for value in self.evaluator.run(None, feeds)]
+
+
+def _as_value(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_as_value(item) for item in value]
+    if isinstance(value, np.generic | int | float | str):
+        return np.asarray(value) if not isinstance(value, str) else np.asarray(value, object)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "US":
+        return value.astype(object)
+    return value

@@ -1,0 +1,166 @@
+"""`Session`: a graph prepared for a target, run on checked feeds; `run` for a single time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphs import dims, dtypes
+from graphs.dims import Expr, Symbol
+from graphs.errors import InvalidInput, TargetUnavailable
+from graphs.ir import Graph
+from graphs.types import TensorType, Type
+
+from .execute import Context, Hooks
+from .program import Program, detached
+
+TARGETS = ("egraft:cpu",)
+
+
+@dataclass(slots=True)
+class SessionReport:
+    """What a session does with its nodes. `peak_bytes` is what node outputs of the outermost graph held at most in
+    the last counted run (the first one, and those with `count=True`)."""
+
+    nodes: int = 0
+    by_reference: list[str] = field(default_factory=list)  # nodes without a kernel, run by onnx.reference
+    peak_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON."""
+        return {"nodes": self.nodes, "by_reference": list(self.by_reference), "peak_bytes": self.peak_bytes}
+
+
+class Session:
+    """A graph prepared to run many times. Results are arrays of their own: writing into them changes nothing else.
+
+    Raises NotExecutable where a node has neither a kernel nor a reference, TargetUnavailable for a target that is
+    not here. `seed` starts the generator of random operators that have no seed of their own.
+    """
+
+    def __init__(self, graph: Graph, target: str = "egraft:cpu", *, seed: int | None = None,
+                 hooks: Hooks | None = None) -> None:
+        if target not in TARGETS:
+            raise TargetUnavailable(f"target {target!r}", "this runtime does not run it",
+                                    f"use one of {', '.join(TARGETS)}")
+        self.graph = graph
+        self.target = target
+        context = Context.of(graph, seed, hooks)
+        self.program = Program(graph, context)
+        self.report = SessionReport(graph.node_count(), context.by_reference)
+
+    def run(self, feeds: Mapping[str, Any], *, count: bool = False) -> dict[str, Any]:
+        """Output name -> array, in the order of the graph's outputs. Raises InvalidInput for feeds that do not fit.
+
+        `count=True` measures `report.peak_bytes` again.
+        """
+        values = self.arguments(feeds)
+        with np.errstate(all="ignore"):
+            if count or self.report.peak_bytes is None:
+                found, self.report.peak_bytes = self.program.run_counting(values)
+            else:
+                found = self.program.run(values)
+        return dict(zip(self.graph.outputs, detached(found)))
+
+    def arguments(self, feeds: Mapping[str, Any]) -> list[Any]:
+        """The checked values of all inputs in order, defaults filled in."""
+        unknown = [name for name in feeds if name not in self.graph.inputs]
+        if unknown:
+            raise InvalidInput(f"input {unknown[0]!r}", "the graph has no such input",
+                               f"its inputs are {', '.join(map(repr, self.graph.inputs)) or 'none'}")
+        sizes: dict[str, int] = {}
+        values = []
+        for name in self.graph.inputs:
+            if name in feeds:
+                values.append(_checked(self.graph, name, feeds[name], sizes))
+            elif name in self.graph.defaults:
+                values.append(self.graph.defaults[name].array)
+            else:
+                raise InvalidInput(f"input {name!r}", "it is missing", "feed it")
+        _check_expressions(self.graph, values, sizes)
+        return values
+
+
+def run(graph: Graph, feeds: Mapping[str, Any], target: str = "egraft:cpu", *,
+        seed: int | None = None) -> dict[str, Any]:
+    """Run a graph once: output name -> array."""
+    return Session(graph, target, seed=seed).run(feeds)
+
+
+def input_type(graph: Graph, name: str) -> Type | None:
+    """The type of an input: as inferred, else as the model declares it."""
+    return graph.types.get(name) or graph.declared.get(name)
+
+
+def _checked(graph: Graph, name: str, value: Any, sizes: dict[str, int]) -> Any:
+    type_ = input_type(graph, name)
+    if not isinstance(type_, TensorType):
+        return value
+    wanted = dtypes.numpy_dtype(type_.dtype)
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if type_.dtype == "string" and array.dtype.kind in "US":
+            array = array.astype(object)
+    else:
+        array = _from_numbers(name, value, wanted)
+    if array.dtype != wanted:
+        raise InvalidInput(f"input {name!r}", f"it has dtype {array.dtype}, the graph wants {type_.dtype}",
+                           f"convert it with .astype({type_.dtype!r})")
+    if type_.shape is None:
+        return array
+    if array.ndim != len(type_.shape):
+        raise InvalidInput(f"input {name!r}", f"it has shape {list(array.shape)}, the graph wants {type_}",
+                           f"give an array of rank {len(type_.shape)}")
+    for axis, (size, dim) in enumerate(zip(array.shape, type_.shape)):
+        _bind(name, axis, size, dim, sizes)
+    return array
+
+
+def _from_numbers(name: str, value: Any, wanted: np.dtype) -> np.ndarray:
+    """Python numbers and lists take the input's dtype where that loses nothing but float precision."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind == wanted.kind or (wanted.kind in "fV" and array.dtype.kind in "if") or (
+                wanted.kind in "iu" and array.dtype.kind in "iu") or array.size == 0:
+            cast = array.astype(wanted)
+            if wanted.kind not in "iu" or bool((cast == array).all()):
+                return cast
+        return array.astype(object) if array.dtype.kind in "US" else array
+    except (TypeError, ValueError) as reason:
+        raise InvalidInput(f"input {name!r}", f"it is no array ({reason})", "feed a NumPy array") from reason
+
+
+def _bind(name: str, axis: int, size: int, dim: dims.DimLike, sizes: dict[str, int]) -> None:
+    if isinstance(dim, int):
+        known: int | None = dim
+    else:
+        plain = _plain_symbol(dim)
+        known = sizes.setdefault(plain, size) if plain is not None else None
+    if known is not None and known != size:
+        meaning = str(dim) if isinstance(dim, int) else f"{dim} = {known} (as in another place)"
+        raise InvalidInput(f"input {name!r}", f"its dimension {axis} is {size}, the graph wants {meaning}",
+                           "give inputs of sizes that agree")
+
+
+def _plain_symbol(dim: Expr) -> str | None:
+    if len(dim.terms) == 1:
+        (monomial, factor), = dim.terms
+        if factor == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
+            return monomial[0].name
+    return None
+
+
+def _check_expressions(graph: Graph, values: list[Any], sizes: dict[str, int]) -> None:
+    """Dimensions like `seq + 1`, once every symbol has its size."""
+    for name, value in zip(graph.inputs, values):
+        type_ = input_type(graph, name)
+        if not isinstance(type_, TensorType) or type_.shape is None or not isinstance(value, np.ndarray):
+            continue
+        for axis, (size, dim) in enumerate(zip(value.shape, type_.shape)):
+            known = dims.evaluate(dim, sizes) if isinstance(dim, Expr) else None
+            if known is not None and known != size:
+                raise InvalidInput(f"input {name!r}", f"its dimension {axis} is {size}, the graph wants {dim} = {known}",
+                                   "give inputs of sizes that agree")
