@@ -99,6 +99,7 @@ class NodeView:
     type: TensorType
     key: object = None
     output: int = 0
+    domain: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ FAMILY = "elementwise"
     family=FAMILY, exactness="exact",
     meaning="Adding an integer 0, or the float -0.0, changes no bit.",
     before="Add(x, $c)", after="x",
-    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 0 y = Add(x, c) }",
-    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 0.0 y = Add(x, c) }",
+    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64[] 0 y = Add(x, c) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32[] 0.0 y = Add(x, c) }",
 )
 def add_nothing(m: Match) -> Outcome:
     value = splat_of(m.c)
@@ -41,8 +41,8 @@ def add_zero(m: Match) -> Outcome:
     family=FAMILY, exactness="exact",
     meaning="Subtracting 0 changes no bit.",
     before="Sub(x, $c)", after="x",
-    example="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 0.0 y = Sub(x, c) }",
-    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 -0.0 y = Sub(x, c) }",
+    example="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32[] 0.0 y = Sub(x, c) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32[] -0.0 y = Sub(x, c) }",
 )
 def sub_zero(m: Match) -> Outcome:
     if not is_number(m.c, 0.0):
@@ -67,8 +67,8 @@ def mul_one(m: Match) -> Outcome:
     family=FAMILY, exactness="exact",
     meaning="Dividing by 1 changes no bit.",
     before="Div(x, $c)", after="x",
-    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 1 y = Div(x, c) }",
-    near_miss="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 1 y = Div(c, x) }",
+    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64[] 1 y = Div(x, c) }",
+    near_miss="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64[] 1 y = Div(c, x) }",
 )
 def div_one(m: Match) -> Outcome:
     return None if is_number(m.c, 1.0) else refuse("the constant is not 1 everywhere")
@@ -78,7 +78,7 @@ def div_one(m: Match) -> Outcome:
     family=FAMILY, exactness="exact",
     meaning="The first power is the value itself.",
     before="Pow(x, $c)", after="x",
-    example="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 1.0 y = Pow(x, c) }",
+    example="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32[] 1.0 y = Pow(x, c) }",
     near_miss="graph opset 17 (x: float32[3]) -> (y) { c = constant float32[2, 1] [1.0, 1.0] y = Pow(x, c) }",
 )
 def pow_one(m: Match) -> Outcome:
@@ -91,8 +91,8 @@ def pow_one(m: Match) -> Outcome:
     family=FAMILY, exactness="exact",
     meaning="And with true is the value itself.",
     before="And(x, $c)", after="x",
-    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool true y = And(x, c) }",
-    near_miss="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool false y = And(x, c) }",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool[] true y = And(x, c) }",
+    near_miss="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool[] false y = And(x, c) }",
 )
 def and_true(m: Match) -> Outcome:
     return None if splat_of(m.c) is True else refuse("the constant is not true everywhere")
@@ -113,8 +113,8 @@ def or_false(m: Match) -> Outcome:
     family=FAMILY, exactness="exact",
     meaning="Xor with false is the value itself.",
     before="Xor(x, $c)", after="x",
-    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool false y = Xor(x, c) }",
-    near_miss="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool true y = Xor(x, c) }",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool[] false y = Xor(x, c) }",
+    near_miss="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool[] true y = Xor(x, c) }",
 )
 def xor_false(m: Match) -> Outcome:
     return None if splat_of(m.c) is False else refuse("the constant is not false everywhere")
@@ -216,8 +216,8 @@ def add_neg(m: Match) -> Outcome:
     family=FAMILY, exactness="exact",
     meaning="Integer addition wraps around, so adding and subtracting the same amount cancels.",
     before="Sub(Add(x, c), c)", after="x",
-    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64 3 t = Add(x, c) y = Sub(t, c) }",
-    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32 3 t = Add(x, c) y = Sub(t, c) }",
+    example="graph opset 17 (x: int64[2, 3]) -> (y) { c = constant int64[] 3 t = Add(x, c) y = Sub(t, c) }",
+    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32[] 3 t = Add(x, c) y = Sub(t, c) }",
 )
 def add_sub_integer(m: Match) -> Outcome:
     return None if is_integer(m.x) else refuse("float addition rounds")

@@ -209,7 +209,7 @@ def _types(leaf: Term, attrs: Mapping[str, Any], args: Sequence[Built | Operand 
     except InferenceError as error:
         raise _Refused(f"the right side is ill-typed: {error.found}") from None
     types: list[TensorType] = []
-    for type_ in found:
+    for type_ in found.types:
         if not isinstance(type_, TensorType) or not type_.is_known:
             raise _Refused(f"the shape of {leaf.op} on the right side does not follow from the inputs' sizes")
         types.append(type_)
