@@ -98,7 +98,7 @@ def _one_hot(site: Site) -> list[Type | None]:
 
 def _non_zero(site: Site) -> list[Type | None]:
     shape = shape_of(site, 0)
-    if shape is None:
+    if not shape:  # unknown, or a scalar, which ONNX Runtime takes for a vector and ONNX itself does not
         return [TensorType("int64", (site.unknown_dim(0), site.unknown_dim(1)))]
     return [TensorType("int64", (len(shape), site.unknown_dim(1)))]
 

@@ -146,10 +146,21 @@ def _bound(value: DimLike, size: DimLike) -> DimLike | None:
     return None
 
 
+def slice_range(size: int, start: int, end: int, step: int) -> range:
+    """The indices that a slice takes of an axis: a start before the front is the front, whichever way steps go."""
+    first = start + size if start < 0 else start
+    last = end + size if end < 0 else end
+    if not size:
+        return range(0)
+    if step > 0:
+        return range(min(max(first, 0), size), min(max(last, 0), size), step)
+    return range(min(max(first, 0), size - 1), min(max(last, -1), size), step)
+
+
 def slice_length(size: DimLike, start: DimLike, end: DimLike, step: int) -> DimLike | None:
     """How many elements a slice takes of an axis, None where that is not certain."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(*slice(start, end, step).indices(size)))
+        return len(slice_range(size, start, end, step))
     if step < 0:
         from_end = isinstance(start, int) and (start == -1 or start >= FAR)
         to_front = isinstance(end, int) and end <= -FAR
@@ -214,11 +225,9 @@ def _slice_contents(site: Site) -> Contents | None:
     axes, steps = _slice_axes(site, data.ndim, len(starts)), _slice_steps(site, len(starts))
     if axes is None or steps is None:
         return None
-    index = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps):
-        first, last, stride = slice(start, end, step).indices(data.shape[axis])
-        index[axis] = slice(first, None if last < 0 else last, stride)
-    return as_contents(data[tuple(index)], type_.dtype)
+        data = np.take(data, slice_range(data.shape[axis], start, end, step), axis=axis)
+    return as_contents(data, type_.dtype)
 
 
 def _write_slice(attrs: dict[str, object], version: int) -> dict[str, object] | None:
@@ -377,11 +386,19 @@ def _range_length(site: Site) -> DimLike:
             return steps if certainly(span, 0) else larger(steps, 0)
     constants = [site.constant(position) for position in range(3)]
     if all(each is not None and each.size == 1 for each in constants):
-        first, last, step = (float(each.array.ravel()[0]) for each in constants if each is not None)
-        # float32 bounds are exact in float64, which is what ONNX Runtime computes the number in.
-        if step and np.isfinite([first, last, step]).all():
-            return max(int(np.ceil((last - first) / step)), 0)
+        return _float_steps(site, [float(each.array.ravel()[0]) for each in constants if each is not None])
     return site.unknown_dim()
+
+
+def _float_steps(site: Site, bounds: list[float]) -> DimLike:
+    start, limit, delta = bounds
+    if delta == 0 or not np.isfinite(bounds).all():
+        return site.unknown_dim()
+    quotient = (limit - start) / delta
+    whole = all(each == int(each) and abs(each) < 2**20 for each in bounds)
+    if not whole and abs(quotient - round(quotient)) < 1e-5 * max(1.0, abs(quotient)):
+        return site.unknown_dim()  # rounding decides, and runtimes round in different places
+    return max(int(np.ceil(quotient)), 0)
 
 
 def _range_contents(site: Site) -> Contents | None:

@@ -11,7 +11,7 @@ from . import Arrays
 
 def wide(x: np.ndarray) -> np.ndarray:
     """float16, bfloat16 and narrower floats as float32, everything else as it is."""
-    if x.dtype == np.float16 or (x.dtype.kind == "V" and x.dtype.names is None) or is_small_float(x.dtype):
+    if x.dtype == np.float16 or is_small_float(x.dtype):
         return x.astype(np.float32)
     return x
 
