@@ -70,16 +70,31 @@ def threads() -> int | None:
     return int(function()) if function is not None else None
 
 
-@contextmanager
-def limited_to(count: int) -> Iterator[bool]:
-    """Let NumPy's BLAS use `count` threads inside; yields False where that cannot be set from here."""
-    before = threads()
+def thread_switch() -> Callable[[int], int]:
+    """A fast function that sets the number of BLAS threads and answers the one before.
+
+    It does nothing, and answers its argument, where the library does not let itself be set from here.
+    """
+    getter = _function("get_num_threads", ctypes.c_int)
     setter = _function("set_num_threads", None, ctypes.c_int)
-    if before is None or setter is None:
-        yield False
-        return
-    setter(count)
+    if getter is None or setter is None:
+        return lambda count: count
+
+    def switch(count: int) -> int:
+        before = int(getter())
+        if before != count:
+            setter(count)
+        return before
+
+    return switch
+
+
+@contextmanager
+def limited_to(count: int) -> Iterator[None]:
+    """Let NumPy's BLAS use `count` threads inside, where that can be set from here."""
+    switch = thread_switch()
+    before = switch(count)
     try:
-        yield True
+        yield
     finally:
-        setter(before)
+        switch(before)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,24 @@ def numpy_cpu() -> Fingerprint:
             "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE", ""),
         }
     )
+
+
+@lru_cache(maxsize=1)
+def egraft_cpu() -> Fingerprint:
+    """`numpy_cpu` with the source of egraft's own runtime: a changed kernel makes its old times foreign."""
+    own = {"egraft": version_of("egraft"), "runtime": _source_of("runtime")}
+    return Fingerprint.of({**dict(numpy_cpu().fields), **own})
+
+
+def _source_of(package: str) -> str:
+    """Hash of a package's source files, empty where they cannot be found."""
+    spec = find_spec(package)
+    folders = list(spec.submodule_search_locations or ()) if spec is not None else []
+    hasher = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(Path(folder).rglob("*.py")):
+            hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return hasher.hexdigest()[:16] if folders else ""
 
 
 @lru_cache(maxsize=1)

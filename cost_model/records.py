@@ -44,6 +44,11 @@ class Record:
         return self.key, self.target, self.fingerprint
 
     @property
+    def failed(self) -> bool:
+        """Measuring was tried and did not work; the note says why."""
+        return not self.samples and self.median == 0
+
+    @property
     def digest(self) -> str:
         """SHA-256 of what was measured; not of when, or by which version."""
         parts = [

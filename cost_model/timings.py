@@ -123,8 +123,12 @@ class Timings:
         samples: Iterable[float],
         median: float,
         note: dict[str, Any] | None = None,
+        replace_failed: bool = False,
     ) -> Record:
-        """Store a new measurement made now by this version of egraft; answers the record in force."""
+        """Store a new measurement made now by this version of egraft; answers the record in force.
+
+        `replace_failed`: a record that says that measuring had failed gives way.
+        """
         kept = tuple(float(each) for each in samples)
         record = Record(
             key,
@@ -138,7 +142,8 @@ class Timings:
             own_version(),
             note or {},
         )
-        return self.put(record, fingerprint)
+        present = self.peek(key, target, fingerprint) if replace_failed else None
+        return self.put(record, fingerprint, replace=present is not None and present.failed)
 
     def records(self, target: str | None = None, kind: Kind | None = None) -> Iterator[Record]:
         """All records in the file (and those that could not be written), ordered by key; damaged ones are

@@ -1,0 +1,216 @@
+"""Costs of many nodes: known ones at once, the others estimated first and measured within a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphs.ir import Graph, Node
+
+from .costs import Cost, NodeInput, NodeSpec
+from .peaks import Peaks, peaks
+from .probe import output_types
+from .signature import spec_of
+from .sizes import static_type
+from .targets.base import NODE_BUDGET, Overhead, Target, cost_from, is_view
+from .timings import Timings
+from .work import Work, work
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What `NodeCosts.measure` did: how many nodes, in how many seconds, how many were left for want of
+    budget.
+    """
+
+    count: int
+    seconds: float
+    left: int
+
+
+class NodeCosts:
+    """Costs of nodes on a target, at given sizes of symbols, for a thread count and an opset.
+
+    `cost` answers at once: from the timing database, or with an estimate, and then remembers what `measure`
+    has to do. Nodes with the same signature are one. `budget_seconds` is for all calls of `measure`
+    together. With a frozen database (or `frozen`) a node that is not in it raises FrozenMiss.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        timings: Timings,
+        sizes: Mapping[str, int],
+        *,
+        threads: int = 1,
+        opset: int = 17,
+        budget_seconds: float = 10.0,
+        frozen: bool = False,
+    ) -> None:
+        self.target = target
+        self.timings = timings
+        self.sizes = dict(sizes)
+        self.threads = threads
+        self.opset = opset
+        self.budget_seconds = budget_seconds
+        self.timings.frozen = self.timings.frozen or frozen
+        self._costs: dict[str, Cost] = {}
+        self._missing: dict[str, NodeSpec] = {}
+        self._peaks: Peaks | None = None
+        self._overhead: Overhead | None = None
+
+    def cost(
+        self,
+        op: str,
+        domain: str,
+        attrs: Mapping[str, object],
+        inputs: Sequence[NodeInput],
+        output_count: int = 1,
+        version: int = -1,
+    ) -> Cost:
+        """What a node costs, as far as is known now. `attrs` are canonical; types may hold symbols."""
+        return self.cost_of(NodeSpec(op, domain, attrs, tuple(inputs), output_count, self.opset, version))
+
+    def node_in(self, graph: Graph, node: Node) -> Cost:
+        """What a node of a graph costs. Types must have been inferred."""
+        return self.cost_of(spec_of(graph, node, self.sizes))
+
+    def signature(self, spec: NodeSpec) -> str:
+        """The key that the node's cost is filed under."""
+        return self.target.key(self._sized(spec), self.threads)
+
+    def cost_of(self, spec: NodeSpec) -> Cost:
+        """What the described node costs, as far as is known now."""
+        spec = self._sized(spec)
+        known = self.target.known_cost(spec)
+        if known is not None:
+            return known
+        key = self.target.key(spec, self.threads)
+        if key in self._costs:
+            return self._costs[key]
+        reason = unmeasurable(spec)
+        if reason:
+            return self._keep(key, dataclasses.replace(self.estimate(spec), note=reason))
+        record = self._database().get(key, *self._place())
+        if record is not None and not (record.failed and self._may_measure()):
+            return self._keep(key, self._or_estimate(cost_from(record, "database"), spec))
+        if self._may_measure():
+            self._missing[key] = spec
+        return self._keep(key, self.estimate(spec))
+
+    def missing(self) -> list[str]:
+        """Signatures that are only estimated and can be measured: the largest estimates first."""
+        return sorted(self._missing, key=lambda key: (-self._costs[key].seconds, key))
+
+    def measure(
+        self, signatures: Iterable[str] | None = None, budget_seconds: float | None = None
+    ) -> Measured:
+        """Measure what is missing (or the named signatures of that) until the budget in seconds is used
+        up.
+        """
+        budget = self.budget_seconds if budget_seconds is None else min(budget_seconds, self.budget_seconds)
+        wanted = None if signatures is None else set(signatures)
+        todo = [key for key in self.missing() if wanted is None or key in wanted]
+        start = time.perf_counter()
+        done = 0
+        for key in todo:
+            if time.perf_counter() - start >= budget:
+                break
+            spec = self._missing.pop(key)
+            found = self.target.measure_node(spec, self.threads, self.timings, NODE_BUDGET)
+            self._costs[key] = self._or_estimate(found, spec)
+            done += 1
+        seconds = time.perf_counter() - start
+        self.budget_seconds = max(0.0, self.budget_seconds - seconds)
+        return Measured(done, seconds, len(todo) - done)
+
+    def sources(self) -> dict[str, int]:
+        """How many signatures are known in which way; for reports."""
+        return dict(Counter(cost.source for cost in self._costs.values()))
+
+    def estimate(self, spec: NodeSpec) -> Cost:
+        """Optimistic seconds from operations, bytes and this device's peaks, plus the launch overhead.
+
+        Of an If the most expensive branch counts, of a Loop or Scan one turn.
+        """
+        spec = self._sized(spec)
+        launch = self.overhead().launch
+        inner = [
+            graph
+            for value in spec.attrs.values()
+            for graph in (value if isinstance(value, tuple) else (value,))
+            if isinstance(graph, Graph)
+        ]
+        if inner:
+            bodies = [sum(self.node_in(graph, node).seconds for node in graph.nodes) for graph in inner]
+            return Cost(launch + (max(bodies) if spec.op == "If" else sum(bodies)), "roofline")
+        if is_view(spec):
+            return Cost(launch, "roofline")
+        found = node_work(spec)
+        if found is None:
+            return Cost(launch, "roofline", note="shapes unknown: launch overhead only")
+        return Cost(launch + self.peaks().seconds(found.flops, found.bytes), "roofline")
+
+    def peaks(self) -> Peaks:
+        """Peaks of the device, measured when first needed."""
+        if self._peaks is None:
+            self._peaks = peaks(self.timings, self.threads)
+        return self._peaks
+
+    def overhead(self) -> Overhead:
+        """Call and launch overhead of the target, measured when first needed."""
+        if self._overhead is None:
+            self._overhead = self.target.overhead(self.threads, self.timings)
+        return self._overhead
+
+    def _or_estimate(self, cost: Cost, spec: NodeSpec) -> Cost:
+        if cost.source != "roofline":
+            return cost
+        return dataclasses.replace(self.estimate(spec), note=cost.note)
+
+    def _may_measure(self) -> bool:
+        return self.target.measures and not self.timings.frozen
+
+    def _keep(self, key: str, cost: Cost) -> Cost:
+        self._costs[key] = cost
+        return cost
+
+    def _database(self) -> Timings:
+        return getattr(self.target, "database", None) or self.timings
+
+    def _place(self) -> tuple[str, str]:
+        of = getattr(self.target, "of", self.target)
+        digest = getattr(self.target, "digest", None)
+        return of.name, digest or self.target.fingerprint.digest
+
+    def _sized(self, spec: NodeSpec) -> NodeSpec:
+        """With sizes for symbols, in types; attributes that hold symbols do not exist."""
+        if all(each.type is None or each.type.is_static for each in spec.inputs):
+            return spec
+        inputs = tuple(
+            dataclasses.replace(each, type=static_type(each.type, self.sizes)) for each in spec.inputs
+        )
+        return dataclasses.replace(spec, inputs=inputs)
+
+
+def unmeasurable(spec: NodeSpec) -> str:
+    """Why a node cannot be measured alone, empty where it can."""
+    for value in spec.attrs.values():
+        if any(isinstance(item, Graph) for item in (value if isinstance(value, tuple) else (value,))):
+            return "it holds a nested graph"
+    for position, each in enumerate(spec.inputs):
+        if not each.absent and (each.type is None or not each.type.is_static):
+            return f"the shape of input {position} is unknown"
+    return ""
+
+
+def node_work(spec: NodeSpec) -> Work | None:
+    """Operations and bytes of a node, None where its shapes are unknown."""
+    types = [None if each.absent else each.type for each in spec.inputs]
+    if unmeasurable(spec):
+        return None
+    outputs = output_types(spec)
+    return None if outputs is None else work(spec.op, spec.domain, spec.attrs, types, outputs)

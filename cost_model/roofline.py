@@ -1,0 +1,92 @@
+"""The roofline of a graph: what its work would take at the device's peaks, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphs.ir import Graph
+
+from .node_costs import node_work
+from .peaks import Peaks
+from .signature import spec_of
+from .sizes import static_type
+from .targets.base import is_view
+
+
+@dataclass(frozen=True)
+class GraphRoofline:
+    """Work of one graph at given sizes.
+
+    `flops`: operations; `unique_bytes`: inputs, weights and outputs, each once: what must move however the
+    graph is computed; `traffic_bytes`: what moves if each node reads and writes memory; `intensity`:
+    operations per unique byte. `lower_bound` seconds: at peak rates, without overhead; `kernels_bound`: the
+    same node by node, launch overhead included. `launches`: nodes that do something at run time (views and
+    what depends on constants alone are not among them). `unknown`: nodes whose shapes are unknown or that
+    hold nested graphs; their work is not counted.
+    """
+
+    flops: float
+    unique_bytes: float
+    traffic_bytes: float
+    intensity: float
+    lower_bound: float
+    kernels_bound: float
+    launches: int
+    unknown: int
+    threads: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        return asdict(self)
+
+
+def graph_roofline(
+    graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch: float = 0.0
+) -> GraphRoofline:
+    """The roofline of a graph (nested graphs left out) at sizes of its symbols. Types must have been
+    inferred.
+
+    `launch` is the overhead of a node in seconds.
+    """
+    folded = set(graph.constants)
+    flops = traffic = kernels = 0.0
+    launches = unknown = 0
+    for node in graph.nodes:
+        if node.uses and all(name in folded for name in node.uses):  # computed when the model is loaded
+            folded.update(node.outputs)
+            continue
+        spec = spec_of(graph, node, sizes)
+        if is_view(spec):
+            continue
+        launches += 1
+        found = node_work(spec)
+        if found is None:
+            unknown += 1
+            continue
+        flops += found.flops
+        traffic += found.bytes
+        kernels += peaks.seconds(found.flops, found.bytes) + launch
+    unique = _unique_bytes(graph, sizes)
+    return GraphRoofline(
+        flops,
+        unique,
+        traffic,
+        flops / unique if unique else 0.0,
+        peaks.seconds(flops, unique),
+        kernels,
+        launches,
+        unknown,
+        peaks.threads,
+    )
+
+
+def _unique_bytes(graph: Graph, sizes: Mapping[str, int]) -> float:
+    used = {name for node in graph.nodes for name in node.uses} | set(graph.outputs)
+    total = float(sum(constant.nbytes for name, constant in graph.constants.items() if name in used))
+    for name in [*graph.inputs, *graph.outputs]:
+        type_ = static_type(graph.type_of(name), sizes)
+        if type_ is not None and name not in graph.constants:
+            total += type_.static_bytes or 0.0
+    return total

@@ -1,0 +1,292 @@
+"""What every target offers, and how a target that runs graphs measures a single node."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphs.errors import TargetUnavailable
+from graphs.ir import Graph, Node
+from graphs.operators import find, is_pure
+from graphs.types import TensorType
+
+from .. import protocol
+from ..comparison import Comparison
+from ..costs import FREE, Cost, NodeInput, NodeSpec
+from ..fingerprint import Fingerprint, cores_visible
+from ..probe import node_graph
+from ..records import Record
+from ..signature import node_key
+from ..timings import Timings
+
+NODE_BUDGET = 0.02  # seconds of sampling for one node; building its session comes on top
+RESOLUTION = 1e-8  # seconds: the least that a measured node is said to take
+# They move no data inside a graph, though alone, between the caller's buffers, they must copy.
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+_CHAIN = 32
+Feeds = Mapping[str, np.ndarray]
+
+
+class Unsupported(Exception):
+    """The target has no kernel for a node of the graph; the text is the runtime's own."""
+
+
+@dataclass
+class Runner:
+    """A prepared graph with its feeds bound: calling it runs it once. `close` lets go of what it holds."""
+
+    run: Callable[[], None]
+    outputs: Callable[[], dict[str, np.ndarray]]
+    close: Callable[[], None] = field(default=lambda: None)
+
+    def __call__(self) -> None:
+        self.run()
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Seconds: `call` for entering and leaving the runtime, `launch` for each node whatever it does."""
+
+    call: float
+    launch: float
+
+
+class Target(ABC):
+    """A runtime on a device.
+
+    `measures`: it runs things here; else its costs are estimates (or another machine's records) and named
+    as such.
+    """
+
+    name: str
+    measures: bool = True
+
+    @abstractmethod
+    def available(self) -> str | None:
+        """None if it can be used here, else the reason why not, one line with what to do."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> Fingerprint:
+        """The device and the libraries that its times belong to."""
+
+    @property
+    def description(self) -> str:
+        """One line for lists and reports."""
+        return (self.__doc__ or "").strip().splitlines()[0]
+
+    def require(self) -> None:
+        """Raise TargetUnavailable where it is not available."""
+        reason = self.available()
+        if reason is not None:
+            found, _, fix = reason.partition("; ")
+            raise TargetUnavailable(
+                f"target {self.name}", found, fix or "choose another target: `egraft targets`"
+            )
+
+    def default_threads(self) -> int:
+        """What the runtime would use on its own."""
+        return cores_visible()
+
+    def overhead(self, threads: int, timings: Timings) -> Overhead:
+        """Call and launch overhead, from the database or measured now."""
+        raise NotImplementedError
+
+    def key(self, spec: NodeSpec, threads: int) -> str:
+        """Under which name the node's cost is filed."""
+        return node_key(spec, threads)
+
+    def known_cost(self, spec: NodeSpec) -> Cost | None:
+        """Costs that need no measurement: what is computed before the run."""
+        present = [each for each in spec.inputs if not each.absent]
+        record = find(spec.op, spec.domain) if spec.version != 0 else None
+        node = Node(spec.op, (), (), dict(spec.attrs), spec.domain, version=max(spec.version, 1))
+        if present and all(each.constant for each in present) and record is not None and is_pure(node):
+            return FREE
+        return FREE if spec.op == "Constant" and not spec.domain else None
+
+    @abstractmethod
+    def measure_node(
+        self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET
+    ) -> Cost:
+        """Measure one node now and store the result. A node that cannot be measured alone has source
+        `roofline` and 0 seconds here; `NodeCosts` puts the estimate in."""
+
+    @abstractmethod
+    def prepare(self, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
+        """A runner of the graph. Raises Unsupported where the runtime lacks a kernel, TargetUnavailable if
+        absent.
+        """
+
+    @abstractmethod
+    def compare(
+        self,
+        graphs: Mapping[str, Graph],
+        baseline: str,
+        feeds: Feeds,
+        *,
+        threads: int = 1,
+        settings: protocol.Settings | None = None,
+        timings: Timings | None = None,
+    ) -> Comparison:
+        """Measure whole graphs against the baseline; a verdict in the database answers at once."""
+
+    def node_cost(
+        self,
+        op: str,
+        domain: str,
+        attrs: Mapping[str, object],
+        inputs: Sequence[NodeInput],
+        output_count: int,
+        opset: int,
+        *,
+        threads: int = 1,
+        timings: Timings | None = None,
+    ) -> Cost:
+        """What one node costs: known, from the database, or measured now. `NodeCosts` is the way for many."""
+        from ..node_costs import NodeCosts
+
+        own = timings if timings is not None else Timings(":memory:")
+        costs = NodeCosts(self, own, {}, threads=threads, opset=opset)
+        spec = NodeSpec(op, domain, attrs, tuple(inputs), output_count, opset)
+        if costs.cost_of(spec).source == "roofline":
+            costs.measure()
+        return costs.cost_of(spec)
+
+
+def chain(length: int) -> tuple[Graph, dict[str, np.ndarray]]:
+    """`length` nodes on one element, one after the other: nothing but overhead."""
+    type_ = TensorType("float32", (1,))
+    graph = Graph("chain", inputs=["v0"], outputs=[f"v{length}"], opsets={"": 17})
+    for index in range(length):
+        op = ("Neg", "Abs")[index % 2]
+        graph.nodes.append(Node(op, (f"v{index}",), (f"v{index + 1}",), version=13))
+    graph.types = {f"v{index}": type_ for index in range(length + 1)}
+    graph.declared = {"v0": type_, f"v{length}": type_}
+    return graph, {"v0": np.full(1, 0.5, np.float32)}
+
+
+class MeasuredTarget(Target):
+    """A target whose runtime is in this process."""
+
+    def overhead(self, threads: int, timings: Timings) -> Overhead:
+        """From chains of 1 and 33 nodes on one element: the slope is `launch`, what is left of the first
+        `call`.
+        """
+        keys = [f"overhead {name} threads={threads}" for name in ("call", "launch")]
+        found = [timings.get(key, self.name, self.fingerprint) for key in keys]
+        if found[0] is None or found[1] is None:
+            runners = {str(length): self.prepare(*chain(length), threads) for length in (1, 1 + _CHAIN)}
+            rounds = [
+                (
+                    protocol.measure_one(runners["1"], threads, 0.02),
+                    protocol.measure_one(runners[str(1 + _CHAIN)], threads, 0.02),
+                )
+                for _ in range(3)
+            ]
+            for runner in runners.values():
+                runner.close()
+            launches = [max((long.median - short.median) / _CHAIN, RESOLUTION) for short, long in rounds]
+            calls = [max(short.median - launch, 0.0) for (short, _), launch in zip(rounds, launches)]
+            found = [
+                timings.add(key, self.name, self.fingerprint, "peak", samples, float(np.median(samples)))
+                for key, samples in zip(keys, (calls, launches))
+            ]
+        call, launch = found
+        assert call is not None and launch is not None
+        return Overhead(call.median, launch.median)
+
+    def measure_node(
+        self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET
+    ) -> Cost:
+        """Run the node in a session of its own; the call overhead is taken off, that of the launch stays."""
+        overhead = self.overhead(threads, timings)
+        key = self.key(spec, threads)
+        note: dict[str, Any] = {}
+        samples: tuple[float, ...] = ()
+        median = 0.0
+        try:
+            graph, feeds = node_graph(one_element(spec) if is_view(spec) else spec)
+            runner = self.prepare(graph, feeds, threads)
+            try:
+                timed = protocol.measure_one(runner, threads, budget)
+            finally:
+                runner.close()
+            samples, median = timed.seconds, timed.median
+            note = {"clock": timed.clock, "inner": timed.inner, "call": overhead.call}
+            if timed.clock == "cpu":
+                note["wall"] = [each.wall for each in timed.samples]
+        except Unsupported as error:
+            median, note = math.inf, {"unsupported": str(error)}
+        except ImportError:
+            raise
+        except Exception as error:
+            # Whatever a runtime raises for data that do not fit: recorded, and the node is estimated.
+            note = {"failed": f"{type(error).__name__}: {error}"[:500]}
+        record = timings.add(
+            key, self.name, self.fingerprint, "node", samples, median, note, replace_failed=True
+        )
+        return cost_from(record, "measured")
+
+    def compare(
+        self,
+        graphs: Mapping[str, Graph],
+        baseline: str,
+        feeds: Feeds,
+        *,
+        threads: int = 1,
+        settings: protocol.Settings | None = None,
+        timings: Timings | None = None,
+    ) -> Comparison:
+        """Measure whole graphs in turns; see `protocol.compare`. Equal graphs are measured once."""
+        from .verdicts import compare_graphs
+
+        self.require()
+        return compare_graphs(self, graphs, baseline, feeds, threads, settings, timings)
+
+
+def cost_from(record: Record, source: str) -> Cost:
+    """The cost that a record of kind `node` tells; source `roofline` with 0 seconds where measuring had
+    failed.
+    """
+    if math.isinf(record.median):
+        return Cost(math.inf, "unsupported", note=str(record.note.get("unsupported", "")))
+    if not record.samples:
+        return Cost(0.0, "roofline", note=f"not measurable alone: {record.note.get('failed', '')}")
+    call = float(record.note.get("call", 0.0))
+    seconds = max(record.median - call, RESOLUTION)
+    return Cost(seconds, "database" if source == "database" else "measured", record.spread)
+
+
+def is_view(spec: NodeSpec) -> bool:
+    """A node that moves no data inside a graph."""
+    return spec.op in VIEWS and not spec.domain and bool(spec.inputs)
+
+
+def one_element(spec: NodeSpec) -> NodeSpec:
+    """The same kind of view on one element, so that the copy which only a lone node needs is not counted."""
+    first = spec.inputs[0].type
+    dtype = first.dtype if first is not None else "float32"
+    rank = {"Squeeze": 2}.get(spec.op, 1)
+    tiny = NodeInput(TensorType(dtype, (1,) * rank))
+    attrs = dict(spec.attrs)
+    inputs = (tiny,)
+    if spec.op == "Reshape":
+        attrs.update(shape=(1, 1), allowzero=0)
+    elif spec.op in ("Squeeze", "Unsqueeze"):
+        attrs.update(axes=(0,))
+    elif spec.op == "Flatten":
+        attrs.update(axis=0)
+    return NodeSpec(
+        spec.op, spec.domain, attrs, inputs, spec.output_count, spec.opset, spec.version, spec.opsets
+    )
+
+
+def view_key(spec: NodeSpec, threads: int) -> str:
+    """All views of one operator and element type share one record."""
+    return "view " + node_key(one_element(spec), threads)

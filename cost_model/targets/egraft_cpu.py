@@ -1,0 +1,59 @@
+"""egraft's own executor on the CPU: NumPy and its BLAS."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphs.errors import NotExecutable
+from graphs.ir import Graph
+
+from .. import blas
+from ..costs import NodeSpec
+from ..fingerprint import Fingerprint, egraft_cpu
+from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
+
+
+class EgraftCpu(MeasuredTarget):
+    """egraft's executor on the CPU: NumPy kernels and BLAS."""
+
+    name = "egraft:cpu"
+
+    def available(self) -> str | None:
+        """Always there."""
+        return None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """CPU, NumPy, BLAS and its kernel, and the source of egraft's runtime."""
+        return egraft_cpu()
+
+    def default_threads(self) -> int:
+        """What NumPy's BLAS uses now."""
+        return blas.threads() or super().default_threads()
+
+    def key(self, spec: NodeSpec, threads: int) -> str:
+        """Views share a record whatever their shape."""
+        return view_key(spec, threads) if is_view(spec) else super().key(spec, threads)
+
+    def prepare(self, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
+        """A session; BLAS is set to `threads` threads around each run."""
+        from runtime import Session
+
+        try:
+            session = Session(graph, target=self.name)
+        except NotExecutable as error:
+            raise Unsupported(error.found) from error
+        bound = dict(feeds)
+        setting = blas.thread_switch()
+
+        def outputs() -> dict[str, np.ndarray]:
+            before = setting(threads)
+            try:
+                return session.run(bound)
+            finally:
+                setting(before)
+
+        def run() -> None:
+            outputs()
+
+        return Runner(run, outputs)

@@ -1,0 +1,161 @@
+"""Targets that run nothing here: estimates from peaks, and the records of another machine."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+
+from graphs.errors import InvalidOption
+from graphs.ir import Graph
+
+from .. import protocol
+from ..comparison import Comparison, estimated
+from ..costs import Cost, NodeSpec
+from ..fingerprint import Fingerprint
+from ..signature import graph_digest
+from ..timings import Timings
+from .base import NODE_BUDGET, RESOLUTION, Feeds, Overhead, Runner, Target
+from .verdicts import from_record, verdict_key
+
+
+class _Estimating(Target):
+    """A target whose comparisons add up what nodes cost."""
+
+    measures = False
+    database: Timings | None = None
+
+    def measure_node(
+        self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET
+    ) -> Cost:
+        """Nothing is measured: 0 seconds, source `roofline`."""
+        return Cost(0.0, "roofline", note=f"{self.name} measures nothing")
+
+    def prepare(self, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
+        """Raises TargetUnavailable: there is nothing to run on."""
+        from graphs.errors import TargetUnavailable
+
+        raise TargetUnavailable(
+            f"target {self.name}",
+            "it only estimates and runs nothing",
+            "name a target that runs here: `egraft targets`",
+        )
+
+    def compare(
+        self,
+        graphs: Mapping[str, Graph],
+        baseline: str,
+        feeds: Feeds,
+        *,
+        threads: int = 1,
+        settings: protocol.Settings | None = None,
+        timings: Timings | None = None,
+    ) -> Comparison:
+        """Sums of node costs at the sizes of the feeds, named as what they are."""
+        from ..node_costs import NodeCosts
+        from ..sizes import sizes_of_feeds
+
+        own = timings if timings is not None else Timings(":memory:")
+        seconds = {}
+        for name, graph in graphs.items():
+            costs = NodeCosts(self, own, sizes_of_feeds(graph, feeds), threads=threads, opset=graph.opset)
+            seconds[name] = sum(costs.node_in(graph, node).seconds for node in graph.nodes)
+        kind, note = (
+            ("recorded", "sums of recorded and estimated node costs")
+            if self.database
+            else ("estimated", "sums of roofline estimates; nothing was measured")
+        )
+        return estimated(seconds, baseline, kind, threads, note)  # type: ignore[arg-type]
+
+
+class Roofline(_Estimating):
+    """Estimates only: operations and bytes by this CPU's measured peaks, plus launch overhead."""
+
+    name = "roofline"
+
+    def __init__(self, of: Target) -> None:
+        self.of = of
+
+    def available(self) -> str | None:
+        """Always there."""
+        return None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Of the target whose launch overhead is used."""
+        return self.of.fingerprint
+
+    def overhead(self, threads: int, timings: Timings) -> Overhead:
+        """Of the target on this machine."""
+        return self.of.overhead(threads, timings)
+
+
+class Recorded(_Estimating):
+    """The records of a timing database that was made on another machine."""
+
+    def __init__(self, of: Target, path: str) -> None:
+        self.of, self.path = of, path
+        self.name = f"{of.name}@{path}"
+        self.database = Timings(path)
+        self.database.writable = False
+        found = Counter(record.fingerprint for record in self.database.records(target=of.name))
+        if not found:
+            raise InvalidOption(
+                f"target {self.name}",
+                f"{path} has no records of {of.name}",
+                "name a timing database that was filled with this target",
+            )
+        self.digest = min(found, key=lambda digest: (-found[digest], digest))
+        text = self.database.fingerprint_text(self.digest)
+        self._fingerprint = Fingerprint.of(json.loads(text)) if text else None
+
+    def available(self) -> str | None:
+        """Always there: the file was read."""
+        return None
+
+    @property
+    def description(self) -> str:
+        """Which device the records are of."""
+        return f"records of {self.of.name} on {self._fingerprint or self.digest}"
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """The other machine's."""
+        return self._fingerprint or Fingerprint.of({"digest": self.digest})
+
+    def key(self, spec: NodeSpec, threads: int) -> str:
+        """As the recorded target files it."""
+        return self.of.key(spec, threads)
+
+    def known_cost(self, spec: NodeSpec) -> Cost | None:
+        """As the recorded target knows it."""
+        return self.of.known_cost(spec)
+
+    def overhead(self, threads: int, timings: Timings) -> Overhead:
+        """The recorded one; without a record the least that counts as a time."""
+        assert self.database is not None
+        found = [
+            self.database.peek(f"overhead {name} threads={threads}", self.of.name, self.digest)
+            for name in ("call", "launch")
+        ]
+        call, launch = (each.median if each is not None else RESOLUTION for each in found)
+        return Overhead(call, launch)
+
+    def compare(
+        self,
+        graphs: Mapping[str, Graph],
+        baseline: str,
+        feeds: Feeds,
+        *,
+        threads: int = 1,
+        settings: protocol.Settings | None = None,
+        timings: Timings | None = None,
+    ) -> Comparison:
+        """The recorded verdict where these graphs were compared there, else sums of node costs."""
+        assert self.database is not None
+        digests = {name: graph_digest(graph) for name, graph in graphs.items()}
+        key = verdict_key(digests, baseline, feeds, threads)
+        record = self.database.get(key, self.of.name, self.digest)
+        if record is not None:
+            return from_record(record, digests, baseline, recorded=True)
+        return super().compare(graphs, baseline, feeds, threads=threads, settings=settings, timings=timings)

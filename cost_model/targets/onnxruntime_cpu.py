@@ -1,0 +1,161 @@
+"""ONNX Runtime on the CPU, with all of its own optimizations on. The library is imported when first
+needed.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphs.constants import Constant
+from graphs.dtypes import ONNX_NUMBER, name_of
+from graphs.ir import Graph
+
+from ..costs import FREE, Cost, NodeSpec
+from ..fingerprint import Fingerprint, onnxruntime_cpu
+from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
+
+# Protocol buffers end at 2 GiB; larger models go through a file with external data.
+_PROTO_LIMIT = 1_900_000_000
+_NO_KERNEL = ("NotImplemented", "InvalidGraph")
+_NO_KERNEL_TEXT = ("not a registered function/op", "Could not find an implementation", "opset versions")
+
+
+class OnnxRuntimeCpu(MeasuredTarget):
+    """ONNX Runtime on the CPU: what an ONNX file is for."""
+
+    name = "onnxruntime:cpu"
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+
+    def available(self) -> str | None:
+        """None, or that the package is missing."""
+        if find_spec("onnxruntime") is None:
+            return "the Python package onnxruntime is not installed; pip install 'egraft[ort]'"
+        return None
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """CPU and version of ONNX Runtime."""
+        return onnxruntime_cpu()
+
+    def known_cost(self, spec: NodeSpec) -> Cost | None:
+        """Also free: what ONNX Runtime takes out when it loads a model (Identity, Dropout of inference)."""
+        if not spec.domain and spec.op == "Identity":
+            return FREE
+        training = spec.inputs[2] if spec.op == "Dropout" and len(spec.inputs) > 2 else None
+        if spec.op == "Dropout" and not spec.domain and spec.output_count == 1 and _is_false(training, spec):
+            return FREE
+        return super().known_cost(spec)
+
+    def key(self, spec: NodeSpec, threads: int) -> str:
+        """Views share a record whatever their shape."""
+        return view_key(spec, threads) if is_view(spec) else super().key(spec, threads)
+
+    def prepare(self, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
+        """A session with inputs and outputs bound once, so that a run copies nothing."""
+        self.require()
+        session = self.session(graph, threads)
+        wanted = {each.name for each in session.get_inputs()}
+        kept = {name: array for name, array in feeds.items() if name in wanted}
+        names = [each.name for each in session.get_outputs()]
+        values = {name: _ort_value(array) for name, array in kept.items()}
+        if any(value is None for value in values.values()):  # text has no binding
+
+            def fetch() -> dict[str, np.ndarray]:
+                return dict(zip(names, session.run(names, kept)))
+
+            return Runner(lambda: session.run(names, kept), fetch)
+        binding = session.io_binding()
+        for name, value in values.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in names:
+            binding.bind_output(name)
+        run = session.run_with_iobinding
+
+        def outputs() -> dict[str, np.ndarray]:
+            run(binding)
+            return dict(zip(names, binding.copy_outputs_to_cpu()))
+
+        return Runner(lambda: run(binding), outputs, lambda: _clear(binding))
+
+    def session(self, graph: Graph, threads: int) -> Any:
+        """An onnxruntime.InferenceSession of the graph. Raises Unsupported where a kernel is missing."""
+        import onnxruntime
+
+        from graphs.onnx_io import save_onnx, to_model_proto
+
+        options = session_options(threads)
+        try:
+            if _weight_bytes(graph) <= _PROTO_LIMIT:
+                model = to_model_proto(graph).SerializeToString()
+                return onnxruntime.InferenceSession(model, options, providers=list(self.providers))
+            with tempfile.TemporaryDirectory(prefix="egraft-") as folder:
+                path = Path(folder) / "model.onnx"
+                save_onnx(graph, path)
+                return onnxruntime.InferenceSession(str(path), options, providers=list(self.providers))
+        except Exception as error:  # ONNX Runtime's classes differ by release: told apart by name and text
+            text = str(error)
+            if type(error).__name__ in _NO_KERNEL or any(part in text for part in _NO_KERNEL_TEXT):
+                raise Unsupported(" ".join(text.split())[:300]) from error
+            raise
+
+
+def session_options(threads: int) -> Any:
+    """All optimizations, `threads` threads that sleep while idle: spinning would disturb what is measured
+    next.
+    """
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 4
+    return options
+
+
+def _weight_bytes(graph: Graph) -> int:
+    constants: dict[int, Constant] = {
+        id(each): each for inner in graph.walk() for each in inner.constants.values()
+    }
+    return sum(each.nbytes for each in constants.values())
+
+
+def _ort_value(array: np.ndarray) -> Any:
+    import onnxruntime
+
+    name = name_of(array.dtype)
+    if name == "string":
+        return None
+    contiguous = np.ascontiguousarray(array).reshape(array.shape)
+    if array.dtype.kind in "biufc":
+        return onnxruntime.OrtValue.ortvalue_from_numpy(contiguous)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(contiguous, ONNX_NUMBER[name])
+
+
+def _clear(binding: Any) -> None:
+    binding.clear_binding_inputs()
+    binding.clear_binding_outputs()
+
+
+def _is_false(training: Any, spec: NodeSpec) -> bool:
+    if spec.attrs.get("training_mode") not in (None, False, 0):
+        return False
+    return training is None or training.absent or (training.array is not None and not training.array.any())
+
+
+@lru_cache(maxsize=1)
+def providers_here() -> Mapping[str, bool]:
+    """Execution providers of the installed ONNX Runtime, empty without it."""
+    if find_spec("onnxruntime") is None:
+        return {}
+    import onnxruntime
+
+    return dict.fromkeys(onnxruntime.get_available_providers(), True)

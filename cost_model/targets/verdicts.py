@@ -1,0 +1,109 @@
+"""Comparing whole graphs on a target, with verdicts kept in the timing database."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphs.ir import Graph
+
+from .. import protocol
+from ..comparison import Comparison
+from ..records import Record
+from ..signature import graph_digest
+from ..timings import Timings
+
+if TYPE_CHECKING:
+    from .base import Target
+
+
+def verdict_key(
+    digests: Mapping[str, str], baseline: str, feeds: Mapping[str, np.ndarray], threads: int
+) -> str:
+    """Names the comparison of these graphs at these sizes; names and order of the others do not matter."""
+    others = sorted(set(digests.values()) - {digests[baseline]})
+    shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feeds.values())
+    whole = hashlib.sha256("\n".join([digests[baseline], *others]).encode()).hexdigest()
+    return f"verdict {whole} ({shapes}) threads={threads}"
+
+
+def compare_graphs(
+    target: Target,
+    graphs: Mapping[str, Graph],
+    baseline: str,
+    feeds: Mapping[str, np.ndarray],
+    threads: int,
+    settings: protocol.Settings | None,
+    timings: Timings | None,
+) -> Comparison:
+    """From the database if the same graphs were compared there, else measured now and stored."""
+    digests = {name: graph_digest(graph) for name, graph in graphs.items()}
+    key = verdict_key(digests, baseline, feeds, threads)
+    if timings is not None:
+        record = timings.get(key, target.name, target.fingerprint)
+        if record is not None:
+            return from_record(record, digests, baseline)
+    one_each = {digest: name for name, digest in reversed(digests.items())}  # the first name of each graph
+    one_each[digests[baseline]] = baseline
+    runners = {}
+    try:
+        for name in graphs:
+            if one_each[digests[name]] == name:
+                runners[name] = target.prepare(graphs[name], feeds, threads)
+        found = protocol.compare(
+            {name: runner.run for name, runner in runners.items()}, baseline, threads, settings
+        )
+    finally:
+        for runner in runners.values():
+            runner.close()
+    renamed = _renamed(found, {name: digests[name] for name in runners})
+    if timings is not None:
+        seconds = [each for each in renamed.samples[digests[baseline]].by(found.clock) if each is not None]
+        record = timings.add(
+            key,
+            target.name,
+            target.fingerprint,
+            "verdict",
+            seconds,
+            median(seconds),
+            {"comparison": renamed.to_dict()},
+        )
+        if (
+            record.note["comparison"] != renamed.to_dict()
+        ):  # another process was first: go on with its verdict
+            return from_record(record, digests, baseline)
+    return _for_names(renamed, digests, baseline)
+
+
+def from_record(
+    record: Record, digests: Mapping[str, str], baseline: str, recorded: bool = False
+) -> Comparison:
+    """The stored comparison under the names of today."""
+    stored = Comparison.from_dict(record.note["comparison"], "recorded" if recorded else "database")
+    return _for_names(stored, digests, baseline)
+
+
+def _renamed(found: Comparison, names: Mapping[str, str]) -> Comparison:
+    return dataclasses.replace(
+        found,
+        baseline=names[found.baseline],
+        results={names[name]: each for name, each in found.results.items()},
+        samples={names[name]: each for name, each in found.samples.items()},
+        inner={names[name]: each for name, each in found.inner.items()},
+    )
+
+
+def _for_names(found: Comparison, digests: Mapping[str, str], baseline: str) -> Comparison:
+    """Digests back to names; graphs that are equal share one result."""
+    return dataclasses.replace(
+        found,
+        baseline=baseline,
+        results={name: found.results[digest] for name, digest in digests.items()},
+        samples={name: found.samples[digest] for name, digest in digests.items()},
+        inner={name: found.inner[digest] for name, digest in digests.items()},
+    )
