@@ -1,0 +1,96 @@
+"""Nested graphs (branches of If, bodies of Loop and Scan) are optimized as graphs of their own.
+
+What a body reads from outside becomes an input of the working graph (outer constants become constants), so that
+the same passes and the same search work on it; afterwards those names are captured again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from graphs.constants import Constant
+from graphs.ir import Graph, NameSupply
+from graphs.types import Type
+
+Improve = Callable[[Graph], Graph]
+
+
+def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Type] | None = None,
+                   outer_constants: Mapping[str, Constant] | None = None) -> list[str]:
+    """Replace every nested graph by what `improve` makes of it, innermost ones first. Returns changed places.
+
+    `improve` gets a graph whose types are inferred and returns an equivalent one with the same inputs and outputs.
+    """
+    types = {**(outer_types or {}), **graph.types}
+    constants = {**(outer_constants or {}), **graph.constants}
+    changed: list[str] = []
+    for node in graph.nodes:
+        for name, value in list(node.attrs.items()):
+            if not isinstance(value, Graph):
+                continue
+            inside = improve_bodies(value, improve, types, constants)
+            better = _improve_one(graph, value, improve, types, constants)
+            if better is not None:
+                node.attrs[name] = better
+            if inside or better is not None:
+                changed.append(f"{node.label} {name}")
+    return changed
+
+
+def _improve_one(parent: Graph, body: Graph, improve: Improve, types: Mapping[str, Type],
+                 constants: Mapping[str, Constant]) -> Graph | None:
+    work = body.copy()
+    captured = work.captured()
+    for name in captured:
+        if name in constants:
+            work.constants[name] = constants[name]
+        else:
+            work.inputs.append(name)
+            if name in types:
+                work.types[name] = types[name]
+    work.opsets = dict(parent.opsets)
+    work.functions = parent.functions
+    before = str(work)
+    better = improve(work.copy())
+    if str(better) == before:
+        return None
+    result = better
+    result.inputs = list(body.inputs)
+    for name in captured:
+        result.constants.pop(name, None)
+    result.name, result.doc = body.name, body.doc
+    result.declared = dict(body.declared)
+    result.opsets = dict(body.opsets)
+    result.functions = dict(body.functions)
+    return result
+
+
+def make_names_unique(graph: Graph) -> None:
+    """Rename values and nodes of nested graphs that clash with names elsewhere (ONNX forbids shadowing)."""
+    taken = set(graph.inputs) | set(graph.constants) | {out for node in graph.nodes for out in node.outputs if out}
+    supply = NameSupply(taken)
+    _unique(graph, supply)
+
+
+def _unique(graph: Graph, supply: NameSupply) -> None:
+    for node in graph.nodes:
+        for body in node.graphs:
+            own = [*body.inputs, *body.constants, *(out for inner in body.nodes for out in inner.outputs if out)]
+            renaming = {name: supply.fresh(name) for name in dict.fromkeys(own)}
+            renaming = {old: new for old, new in renaming.items() if old != new}
+            if renaming:
+                _rename(body, renaming)
+            _unique(body, supply)
+
+
+def _rename(body: Graph, renaming: Mapping[str, str]) -> None:
+    def new(name: str) -> str:
+        return renaming.get(name, name)
+
+    body.rename_uses(renaming, outputs=True)
+    body.inputs = [new(name) for name in body.inputs]
+    for node in body.nodes:
+        node.outputs = tuple(new(out) for out in node.outputs)
+    body.constants = {new(name): value for name, value in body.constants.items()}
+    body.types = {new(name): value for name, value in body.types.items()}
+    body.declared = {new(name): value for name, value in body.declared.items()}

@@ -1,0 +1,235 @@
+"""What the commands do; `optimizer.command_line` only reads their options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphs import load, save
+from graphs.errors import InvalidInput, InvalidOption, ValidationFailed
+from graphs.ir import Graph
+
+from .options import Options
+
+
+def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | None, report: Path | None,
+                     server: str | None, quiet: bool) -> int:
+    """`egraft optimize`."""
+    if report is not None and report.suffix not in (".json", ".html"):
+        raise InvalidOption("--report", f"{report.name!r}", "end the file name with .json or .html")
+    if not out.parent.is_dir():
+        raise InvalidOption("-o", f"the folder {str(out.parent)!r} does not exist", "create it first")
+    if server is not None:
+        from .remote import optimize_remotely
+
+        return optimize_remotely(server, model, out, options, trace, report, quiet)
+    from .pipeline import optimize_file
+    from .progress import terminal_progress
+
+    with terminal_progress(quiet) as progress:
+        result = optimize_file(model, options, progress)
+    result.save(out)
+    if trace is not None:
+        result.trace.save(trace)
+    if report is not None:
+        save_report(result.report, report)
+    if not quiet:
+        print(result.summary())
+    if options.strict and result.report["dropped"]:
+        raise ValidationFailed(str(model), f"{len(result.report['dropped'])} rewrite(s) failed validation and were "
+                               "dropped", "see the report; without --strict the rest is kept")
+    return 0
+
+
+def save_report(report: dict[str, Any], path: Path) -> None:
+    """Write a report as JSON or HTML, by the suffix."""
+    import json
+
+    from .result import write_text
+
+    if path.suffix == ".html":
+        from .report_html import render
+
+        write_text(path, render(report))
+    else:
+        write_text(path, json.dumps(report, indent=1, ensure_ascii=False) + "\n")
+
+
+def load_feeds(path: Path | None) -> dict[str, np.ndarray] | None:
+    """Arrays of an .npz file by name."""
+    if path is None:
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            return {name: data[name] for name in data.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(str(path), f"not a readable .npz file ({error})", "write it with numpy.savez") from None
+
+
+def check_command(a: Path, b: Path, *, prove: bool, precision: str, inputs: Path | None, rtol: float | None,
+                  atol: float | None, dims: dict[str, list[int]], seed: int) -> int:
+    """`egraft check`."""
+    from runtime.validation import validate
+
+    left, right = load(a), load(b)
+    _same_contract(left, right, a, b)
+    sizes = {name: values[0] for name, values in dims.items()} or None
+    found = validate(left, right, precision, feeds=load_feeds(inputs), seed=seed, sizes=sizes, rtol=rtol, atol=atol)
+    print(found.summary())
+    if not found.ok:
+        return 1
+    if not prove:
+        return 0
+    from .prove import print_proof
+
+    return 0 if print_proof(left, right, precision) else 3
+
+
+def _same_contract(left: Graph, right: Graph, a: Path, b: Path) -> None:
+    if set(left.inputs) != set(right.inputs):
+        odd = sorted(set(left.inputs) ^ set(right.inputs))
+        raise InvalidInput(f"{a} and {b}", f"they differ in their inputs: {', '.join(odd)}",
+                           "compare models with the same input names")
+    if list(left.outputs) != list(right.outputs):
+        raise InvalidInput(f"{a} and {b}", f"outputs {left.outputs} and {right.outputs}",
+                           "compare models with the same outputs in the same order")
+
+
+def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: str,
+                dims: dict[str, list[int]], seed: int) -> int:
+    """`egraft run`."""
+    from runtime import Session
+    from runtime.feeds import default_sizes, draw
+
+    graph = load(model)
+    feeds = load_feeds(inputs)
+    if feeds is None:
+        sizes = {**default_sizes(graph), **{name: values[0] for name, values in dims.items()}}
+        feeds = draw(graph, seed, sizes)
+        print(f"random inputs, seed {seed}, sizes {sizes}")
+    results = Session(graph, target=target).run(feeds)
+    for name, value in results.items():
+        print(f"{name}: {_describe(value)}")
+    if outputs is not None:
+        np.savez(outputs, **{name: np.asarray(value) for name, value in results.items()})
+    return 0
+
+
+def _describe(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return f"{type(value).__name__} of {len(value)}" if isinstance(value, Sequence) else type(value).__name__
+    text = f"{value.dtype}{list(value.shape)}"
+    if value.size and value.dtype.kind in "biuf":
+        wide = value.astype(np.float64)
+        text += f" min {np.nanmin(wide):.6g} max {np.nanmax(wide):.6g} mean {np.nanmean(wide):.6g}"
+        text += f", {int(np.isnan(wide).sum())} NaN" if np.isnan(wide).any() else ""
+    return text
+
+
+def trace_command(file: Path, step: int | None, why_not: str | None) -> int:
+    """`egraft trace`."""
+    from .result import Trace, step_text
+
+    trace = Trace.load(file)
+    if why_not is not None:
+        return _why_not(trace.refusals, why_not)
+    chosen = trace.steps
+    if step is not None:
+        chosen = [row for row in trace.steps if row["index"] == step]
+        if not chosen:
+            raise InvalidOption(f"--step {step}", f"the trace has steps 0 to {len(trace.steps) - 1}", "give one of them")
+    for row in chosen:
+        print(step_text(row))
+    if not chosen:
+        print("no steps: the input was handed back")
+    return 0
+
+
+def _why_not(refusals: dict[str, Any], name: str) -> int:
+    from rules.catalogue import all_rules
+
+    known = {rule.name for rule in all_rules()}
+    if name not in known and name not in refusals:
+        raise InvalidOption(f"--why-not {name}", "no rule has this name", "egraft rules lists them")
+    found = refusals.get(name)
+    if not found:
+        print(f"{name}: its pattern matched nowhere (or it fired wherever it matched)")
+        return 0
+    for reason, row in found.items():
+        print(f"{name}: {row['count']} times: {reason} (for example at {row['where']})")
+    return 0
+
+
+def bisect_command(model: Path, precision: str) -> int:
+    """`egraft bisect`."""
+    from .bisect import bisect_model
+
+    return bisect_model(model, precision)
+
+
+def targets_command() -> int:
+    """`egraft targets`."""
+    from cost_model.targets import all_targets
+
+    for target in all_targets():
+        reason = target.available()
+        print(f"{target.name:18} {'available' if reason is None else 'missing: ' + reason}")
+    return 0
+
+
+def rules_command(name: str | None) -> int:
+    """`egraft rules [NAME]`."""
+    from rules.catalogue import all_rules
+
+    rules = all_rules()
+    if name is None:
+        for rule in rules:
+            print(f"{rule.family:14} {rule.exactness:11} {rule.name:34} {rule.meaning}")
+        print(f"{len(rules)} rules")
+        return 0
+    found = next((rule for rule in rules if rule.name == name), None)
+    if found is None:
+        raise InvalidOption(f"rules {name}", "no rule has this name", "egraft rules lists them")
+    print(f"{found.name} ({found.family}, {found.exactness}), {found.source}\n  {found.meaning}\n  {found.text()}")
+    print(f"applies to\n{found.example.strip()}\nrefuses\n{found.near_miss.strip()}")
+    return 0
+
+
+def rules_check_command(names: list[str] | None, instances: int, seed: int) -> int:
+    """`egraft rules check`."""
+    from rules.check import check_all
+
+    reports = check_all(names or None, instances=instances, seed=seed)
+    bad = 0
+    for report in reports:
+        print(report.summary())
+        bad += not report.ok
+    print(f"{len(reports) - bad} rules hold, {bad} do not")
+    return 1 if bad else 0
+
+
+def timings_command(action: str, file: Path | None) -> int:
+    """`egraft timings show|hash`."""
+    from cost_model.timings import Timings
+
+    timings = Timings(None if file is None else str(file))
+    print(timings.content_hash() if action == "hash" else timings.describe())
+    return 0
+
+
+def zoo_command(folder: Path, out: Path, options: Options) -> int:
+    """`egraft zoo`."""
+    from .batch import optimize_folder
+
+    if not folder.is_dir():
+        raise InvalidInput(str(folder), "not a folder", "give a folder of models")
+    return optimize_folder(folder, out, options, stream=sys.stdout)
+
+
+def convert(model: Path, out: Path) -> None:
+    """Read one form of a graph and write another."""
+    save(load(model), out)

@@ -1,0 +1,112 @@
+"""What a run needs besides the graph: target, timings, costs, rules, budgets, sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cost_model.node_costs import NodeCosts
+from cost_model.protocol import Settings
+from cost_model.sizes import default_measure_sizes
+from cost_model.targets import Target, resolve
+from cost_model.timings import Timings
+from graphs.errors import InvalidOption
+from graphs.ir import Graph
+from graphs.onnx_io import writable
+from rules.catalogue import all_rules
+from rules.declare import Rule, allowed
+from search import budget as budgets
+
+from .options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much one effort level may do. Seconds are emergency brakes; the rest is reproducible."""
+
+    budget: budgets.Budget
+    measure_seconds: float
+    extract_seconds: float
+    compare: Settings
+    rounds: int  # of measuring what an extraction chose and extracting again
+
+
+EFFORTS = {
+    "low": Effort(budgets.LOW, 3.0, 2.0, Settings(budget=2.0, max_rounds=30), 1),
+    "normal": Effort(budgets.NORMAL, 12.0, 6.0, Settings(budget=6.0), 3),
+    "high": Effort(budgets.HIGH, 60.0, 60.0, Settings(budget=30.0, max_rounds=300), 5),
+}
+
+
+@dataclass
+class Context:
+    """One run's surroundings."""
+
+    options: Options
+    target: Target
+    timings: Timings
+    costs: NodeCosts
+    rules: list[Rule]
+    effort: Effort
+    sizes: dict[str, int]
+    threads: int
+    feeds: dict[str, np.ndarray] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, text: str) -> None:
+        """Add a warning to the report, once."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def describe_target(self) -> dict[str, Any]:
+        """What the report says first."""
+        return {"name": self.target.name, "device": self.target.fingerprint.text(), "threads": self.threads,
+                "fingerprint": self.target.fingerprint.digest, "sizes": self.sizes}
+
+
+def open_context(graph: Graph, options: Options) -> Context:
+    """Resolve options against the graph; raises InvalidOption or TargetUnavailable before any work is done."""
+    from .commands import load_feeds
+
+    target = resolve(options.target, file_is_onnx=bool(graph.extras.get("from_onnx", True)))
+    if options.opset is not None:
+        _set_opset(graph, options.opset)
+    known = {rule.name for rule in all_rules()}
+    for name in options.disabled_rules:
+        if name not in known:
+            raise InvalidOption(f"--disable-rule {name}", "no rule has this name", "egraft rules lists them")
+    _check_keep(graph, options)
+    rules = [rule for rule in all_rules()
+             if allowed(rule.exactness, options.precision) and rule.name not in options.disabled_rules]
+    sizes = default_measure_sizes(graph, options.dims)
+    threads = options.threads or target.default_threads()
+    effort = EFFORTS[options.effort]
+    timings = Timings(options.timings, frozen=options.frozen)
+    costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
+                      budget_seconds=effort.measure_seconds, frozen=options.frozen)
+    feeds = None
+    if options.inputs is not None:
+        from pathlib import Path
+
+        feeds = load_feeds(Path(options.inputs))
+    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds)
+
+
+def _set_opset(graph: Graph, opset: int) -> None:
+    """Write at another opset: only if every node can be written there."""
+    for each in graph.walk():
+        for node in each.nodes:
+            reason = writable(node, opset, each)
+            if reason is not None:
+                raise InvalidOption(f"--opset {opset}", f"{node.label} cannot be written: {reason}",
+                                    "choose another opset")
+    graph.opsets[""] = opset
+
+
+def _check_keep(graph: Graph, options: Options) -> None:
+    names = {node.name for each in graph.walk() for node in each.nodes}
+    for name in options.keep:
+        if name not in names:
+            raise InvalidOption(f"--keep {name}", "no node has this name", "give the name of a node of the model")

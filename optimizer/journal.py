@@ -1,0 +1,127 @@
+"""Patches between two versions of a graph: what normalization and bodies contribute to the trace.
+
+A patch names nodes by their first output: `remove` some, `add` others as text, drop and add constants. A new constant
+is in the patch itself if it is small, else it is the value that a removed node of the same name computed, and
+applying the patch computes it again and compares its digest. So a trace stays small and still replays exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from graphs.constants import Constant
+from graphs.errors import ParseError
+from graphs.inference import infer
+from graphs.ir import Graph, Node
+from graphs.text import parse_graph, print_constant, print_node
+from graphs.text_parser import Parser
+from runtime.execute import evaluate
+
+INLINE_ELEMENTS = 64
+
+
+def node_key(node: Node) -> str:
+    """The name that identifies a node inside its graph."""
+    return next((out for out in node.outputs if out), node.name)
+
+
+def diff(before: Graph, after: Graph) -> dict[str, Any]:
+    """The patch that turns `before` into `after` (same inputs and outputs)."""
+    old = {node_key(node): print_node(node) for node in before.nodes}
+    new = {node_key(node): print_node(node) for node in after.nodes}
+    removed = [key for key, text in old.items() if new.get(key) != text]
+    added = [text for key, text in new.items() if old.get(key) != text]
+    constants: dict[str, Any] = {}
+    for name, constant in after.constants.items():
+        known = before.constants.get(name)
+        if known is not None and (known is constant or known == constant):
+            continue
+        if constant.size <= INLINE_ELEMENTS:
+            constants[name] = {"value": print_constant(constant)}
+        else:
+            constants[name] = {"digest": constant.digest, "type": str(constant.type)}
+    dropped = [name for name in before.constants if name not in after.constants]
+    return {"kind": "diff", "remove": removed, "add": added, "constants": constants, "drop_constants": dropped}
+
+
+def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
+    """A copy of `graph` with a patch applied; types are inferred again.
+
+    Raises ParseError where the patch does not fit the graph.
+    """
+    result = graph.copy()
+    values = {name: _constant(graph, name, row) for name, row in patch["constants"].items()}
+    gone = set(patch["remove"])
+    result.nodes = [node for node in result.nodes if node_key(node) not in gone]
+    for name in patch["drop_constants"]:
+        result.constants.pop(name, None)
+    result.constants.update(values)
+    result.nodes += parse_nodes(graph, patch["add"])
+    result.sort()
+    infer(result)
+    return result
+
+
+def parse_nodes(graph: Graph, lines: list[str]) -> list[Node]:
+    """Nodes from their text, read at the graph's operator sets."""
+    if not lines:
+        return []
+    opsets = ", ".join(f"{domain} {version}" if domain else str(version)
+                       for domain, version in sorted(graph.opsets.items()))
+    store = {constant.digest: constant for constant in _attribute_tensors(graph)}
+    text = "\n".join([f"graph opset {opsets} () -> () {{", *lines, "}"])
+    return Parser(text, store).graph(outermost=True).nodes  # names that they read are of the graph around them
+
+
+def _attribute_tensors(graph: Graph) -> list[Constant]:
+    found: list[Constant] = []
+    for each in graph.walk():
+        for node in each.nodes:
+            found += [value for value in node.attrs.values() if isinstance(value, Constant)]
+        if each is not graph:
+            found += list(each.constants.values())
+    return found
+
+
+def _constant(graph: Graph, name: str, row: Mapping[str, Any]) -> Constant:
+    if "value" in row:
+        parsed = parse_graph(f"graph opset 21 () -> (value) {{ value = constant {row['value']} }}")
+        return parsed.constants["value"]
+    for constant in graph.constants.values():
+        if constant.size > INLINE_ELEMENTS and str(constant.type) == row["type"] and constant.digest == row["digest"]:
+            return constant
+    computed = _recompute(graph, name)
+    if computed.digest != row["digest"]:
+        raise ParseError(f"constant {name!r}", "computing it again gives another content",
+                         "replay the trace with the model it was made for")
+    return computed
+
+
+def _recompute(graph: Graph, name: str) -> Constant:
+    """The value of a node over constants."""
+    producers = graph.producers()
+    values: dict[str, np.ndarray] = {}
+    stack = [name]
+    while stack:
+        current = stack[-1]
+        if current in values or current in graph.constants:
+            stack.pop()
+            continue
+        node = producers.get(current)
+        if node is None:
+            raise ParseError(f"constant {name!r}", f"nothing computes {current!r}",
+                             "replay the trace with the model it was made for")
+        missing = [used for used in node.inputs if used and used not in values and used not in graph.constants]
+        if missing:
+            stack += missing
+            continue
+        arrays = [None if not used else graph.constants[used].array if used in graph.constants else values[used]
+                  for used in node.inputs]
+        with np.errstate(all="ignore"):
+            results = evaluate(node, arrays)
+        values.update({out: result for out, result in zip(node.outputs, results, strict=False) if out})
+        stack.pop()
+    return Constant.of(values[name])

@@ -1,0 +1,76 @@
+"""Normalization: named passes that clean a graph before the search, each one an event of the trace.
+
+A pass takes a graph, changes it in place, and returns the names of the places it changed (values or nodes). All are
+of class `exact`. `normalize` runs them until none changes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphs.inference import infer
+from graphs.ir import Graph
+
+from .branches import inline_constant_branches, narrow_branches
+from .cleanup import (
+    drop_dead_nodes,
+    drop_unused_outputs,
+    merge_equal_constants,
+    merge_equal_nodes,
+    remove_identities,
+)
+from .folding import fold_constants
+from .shapes import resolve_shapes
+
+Pass = Callable[[Graph], "list[str]"]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A pass with its name and meaning, as the trace shows it."""
+
+    name: str
+    meaning: str
+    run: Pass
+    infer_first: bool = False
+
+
+PASSES = (
+    Named("drop-dead-nodes", "Nodes that no output needs are removed.", drop_dead_nodes),
+    Named("drop-unused-outputs", "Optional outputs that nobody reads are removed.", drop_unused_outputs),
+    Named("remove-identities", "Identity, and Dropout at inference, hand their input through.", remove_identities),
+    Named("merge-equal-constants", "Constants of equal content are stored once.", merge_equal_constants),
+    Named("resolve-shapes", "Sizes computed by Shape, Gather, Concat, ... are stated where they follow from the "
+          "input sizes.", resolve_shapes, infer_first=True),
+    Named("fold-constants", "What depends on constants alone is computed now.", fold_constants, infer_first=True),
+    Named("inline-constant-branches", "An If whose condition is constant becomes the branch that it takes.",
+          inline_constant_branches),
+    Named("narrow-branches", "Outputs of an If that nobody reads are removed from its branches.", narrow_branches),
+    Named("merge-equal-nodes", "Equal operations on equal inputs are done once.", merge_equal_nodes),
+)  # fmt: skip
+
+
+def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], None] | None = None,
+              rounds: int = 20) -> None:
+    """Run all passes on `graph` in place until nothing changes.
+
+    `event(pass, before, after, places)` is told of each pass that changed something. Types are up to date at the end.
+    """
+    for _ in range(rounds):
+        changed = False
+        for named in PASSES:
+            if named.infer_first:
+                infer(graph)
+            before = graph.copy() if event is not None else graph
+            places = named.run(graph)
+            if places:
+                changed = True
+                if event is not None:
+                    event(named, before, graph, places)
+        if not changed:
+            break
+    infer(graph)
+
+
+__all__ = ["PASSES", "Named", "normalize"]

@@ -1,0 +1,172 @@
+"""Constant folding within a size budget."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from graphs import dtypes
+from graphs.constants import Constant
+from graphs.errors import EgraftError
+from graphs.ir import Graph, Node
+from graphs.operators import find, is_pure
+from graphs.types import TensorType
+from runtime.execute import evaluate
+
+from .cleanup import reader_counts
+
+# A folded result may make the file larger than what it replaces by this much; more where the model is large anyway.
+GROWTH_BYTES = 65536
+GROWTH_SHARE = 0.01
+# Copies of what the file already holds (a transposed table that is also used as it is) are worth less.
+COPY_BYTES = 1024
+# Results on the way to a small one may be this large while they are computed.
+SCRATCH_BYTES = 512 << 20
+
+
+def fold_constants(graph: Graph) -> list[str]:
+    """Replace values that depend on constants alone by constants, where the file does not grow too much.
+
+    A value that would be too large stays a node; what is computed from it is still folded if it is small.
+    """
+    foldable = _foldable(graph)
+    if not foldable:
+        return []
+    producers = graph.producers()
+    total = sum(constant.nbytes for constant in graph.constants.values())
+    budget = max(GROWTH_BYTES, GROWTH_SHARE * total)
+    readers = reader_counts(graph)
+    changed: list[str] = []
+    values: dict[str, np.ndarray] = {}
+    done: set[int] = set()
+    for name in _frontier(graph, foldable):
+        node = producers[name]
+        if id(node) in done:
+            continue
+        growth = _growth(graph, node, producers, foldable, readers)
+        limit = COPY_BYTES if _is_copy(node, producers) else budget
+        if growth is None or growth > limit:
+            continue
+        results = _compute(graph, node, producers, values)
+        if results is None:
+            continue
+        done.add(id(node))
+        budget -= max(growth, 0)
+        for out in node.outputs:
+            if out:
+                graph.constants[out] = _constant(results[out])
+                graph.types.pop(out, None)
+                changed.append(out)
+    if done:
+        graph.nodes = [node for node in graph.nodes if id(node) not in done]
+    return changed
+
+
+def _constant(array: np.ndarray) -> Constant:
+    return Constant.of(np.array(array, copy=True) if array.base is not None else array)
+
+
+def _foldable(graph: Graph) -> set[str]:
+    """Values that pure nodes compute from constants alone."""
+    known = set(graph.constants)
+    found: set[str] = set()
+    for node in graph.nodes:
+        if node.is_opaque or not is_pure(node) or any(True for _ in node.graphs):
+            continue
+        if find(node.op, node.domain) is None or not all(name in known for name in node.inputs if name):
+            continue
+        outs = [out for out in node.outputs if out]
+        if all(isinstance(graph.types.get(out), TensorType) for out in outs):
+            known.update(outs)
+            found.update(outs)
+    return found
+
+
+def _frontier(graph: Graph, foldable: set[str]) -> list[str]:
+    """Foldable values that something not foldable reads come first (last computed first), then what is below."""
+    outer: dict[str, None] = {}
+    for node in graph.nodes:
+        if not any(out in foldable for out in node.outputs):
+            outer.update(dict.fromkeys(name for name in node.uses if name in foldable))
+    outer.update(dict.fromkeys(name for name in graph.outputs if name in foldable))
+    inner = [out for node in reversed(graph.nodes) for out in node.outputs if out in foldable and out not in outer]
+    return list(outer) + inner
+
+
+def _bytes(graph: Graph, name: str) -> float | None:
+    type_ = graph.type_of(name)
+    return None if type_ is None else type_.static_bytes
+
+
+def _growth(graph: Graph, node: Node, producers: dict[str, Node], foldable: set[str],
+            readers: dict[str, int]) -> float | None:
+    """Bytes that the file gains: the new constants less the constants that nobody else reads any more."""
+    gained = 0.0
+    for out in node.outputs:
+        if out:
+            size = _bytes(graph, out)
+            if size is None:
+                return None
+            gained += size
+    released: set[str] = set()
+    stack, seen = [node], {id(node)}
+    while stack:
+        current = stack.pop()
+        for name in current.inputs:
+            if name in graph.constants and readers[name] == 1 and name not in graph.outputs:
+                released.add(name)
+            elif name in foldable and readers[name] == 1 and id(producers[name]) not in seen:
+                seen.add(id(producers[name]))
+                stack.append(producers[name])
+    return gained - sum(graph.constants[name].nbytes for name in released)
+
+
+def _is_copy(node: Node, producers: dict[str, Node]) -> bool:
+    record = find(node.op, node.domain)
+    return record is not None and (record.movement or node.op in ("Range", "ConstantOfShape", "EyeLike"))
+
+
+def _compute(graph: Graph, node: Node, producers: dict[str, Node],
+             values: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    """The outputs of a node over constants; None where it cannot be computed within the scratch budget."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(node, False)]
+    while stack:
+        current, ready = stack.pop()
+        if ready:
+            order.append(current)
+            continue
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        stack.append((current, True))
+        stack += [(producers[name], False) for name in current.inputs
+                  if name and name not in graph.constants and name not in values]
+    scratch = 0.0
+    for current in order:
+        sizes = [_bytes(graph, out) for out in current.outputs if out]
+        scratch += sum(size if size is not None else math.inf for size in sizes)
+    if scratch > SCRATCH_BYTES:
+        return None
+    for current in order:
+        arrays = [None if not name else graph.constants[name].array if name in graph.constants else values[name]
+                  for name in current.inputs]
+        try:
+            with np.errstate(all="ignore"):
+                results = evaluate(current, arrays)
+        except EgraftError:
+            return None  # no kernel, or an ill-formed node: it stays in the graph and fails where the user sees it
+        for out, result in zip(current.outputs, results, strict=False):
+            if out:
+                if not _as_inferred(graph, out, result):
+                    return None
+                values[out] = result
+    return {out: values[out] for out in node.outputs if out}
+
+
+def _as_inferred(graph: Graph, name: str, result: np.ndarray) -> bool:
+    type_ = graph.type_of(name)
+    return (type_ is not None and isinstance(result, (np.ndarray, np.generic))
+            and dtypes.name_of(np.asarray(result).dtype) == type_.dtype)

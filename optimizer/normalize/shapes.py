@@ -1,0 +1,130 @@
+"""Sizes that follow from the input sizes: constants and attributes instead of Shape, Gather, Concat chains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from graphs.constants import Constant
+from graphs.dims import is_static
+from graphs.inference import contents
+from graphs.ir import Graph, Node
+from graphs.operators import RUNTIME, Contents, available, find
+from graphs.types import TensorType
+from rules.form import spell_reshape
+
+
+def resolve_shapes(graph: Graph) -> list[str]:
+    """Replace known integer values by constants, and runtime shape inputs by attributes where they can be stated."""
+    known = contents(graph)
+    changed: list[str] = []
+    for node in graph.nodes:
+        if node.is_opaque or node.domain != "":
+            continue
+        if any(value is RUNTIME for value in node.attrs.values()) and _state_attributes(graph, node, known):
+            changed.append(node.outputs[0])
+    return changed + _known_constants(graph, known)
+
+
+def _known_constants(graph: Graph, known: Mapping[str, Contents]) -> list[str]:
+    changed: list[str] = []
+    for node in list(graph.nodes):
+        outs = [out for out in node.outputs if out]
+        if node.is_opaque or len(outs) != 1 or any(True for _ in node.graphs):
+            continue
+        type_, found = graph.type_of(outs[0]), known.get(outs[0])
+        if found is None or type_ is None or not type_.is_static or not all(map(is_static, found)):
+            continue
+        graph.constants[outs[0]] = Constant.of(np.array(found).reshape(type_.shape), type_.dtype)  # type: ignore[arg-type]
+        graph.types.pop(outs[0], None)
+        graph.nodes.remove(node)
+        changed.append(outs[0])
+    return changed
+
+
+def _state_attributes(graph: Graph, node: Node, known: Mapping[str, Contents]) -> bool:
+    record = find(node.op, node.domain)
+    if record is None:
+        return False
+    changed = False
+    for name, position in record.static.items():
+        if node.attrs.get(name) is not RUNTIME:
+            continue
+        source = node.inputs[position] if position < len(node.inputs) else ""
+        value = _statable(graph, node, name, source, known.get(source))
+        if value is None:
+            continue
+        node.attrs.update(value)
+        inputs = list(node.inputs)
+        inputs[position] = ""
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        node.inputs = tuple(inputs)
+        changed = True
+    return changed
+
+
+def _statable(graph: Graph, node: Node, name: str, source: str, found: Contents | None) -> dict[str, object] | None:
+    """The attribute's value, None where it depends on the data or cannot be written as integers."""
+    result = graph.type_of(node.outputs[0])
+    if node.op == "Reshape" and name == "shape":
+        return _reshape(graph, node, found, result)
+    if found is None:
+        return None
+    if node.op == "Expand" and name == "shape":
+        return _expand(graph, node, found)
+    if not all(map(is_static, found)):
+        return None
+    type_ = graph.type_of(source)
+    scalar = type_ is not None and type_.rank == 0
+    return {name: int(found[0]) if scalar else tuple(int(item) for item in found)}  # type: ignore[arg-type]
+
+
+def _reshape(graph: Graph, node: Node, found: Contents | None, result: TensorType | None) -> dict[str, object] | None:
+    """-1 and 0 inside a runtime target mean what they say only if they are stated; take the inferred result."""
+    data = graph.type_of(node.inputs[0])
+    if found is not None and all(map(is_static, found)):
+        return {"shape": tuple(int(item) for item in found)}  # type: ignore[arg-type]
+    if data is None or data.shape is None or result is None or not result.is_known or result.shape is None:
+        return None
+    spelled = spell_reshape(data.shape, result.shape)
+    if isinstance(spelled, str) or spelled.op != "Reshape":
+        return _with_one_free(data, result)
+    if spelled.attrs.get("allowzero") and not _has_allowzero(graph):
+        return None
+    return dict(spelled.attrs)
+
+
+def _with_one_free(data: TensorType, result: TensorType) -> dict[str, object] | None:
+    """Integers as they are, sizes that stay in place as 0, at most one other as -1."""
+    assert data.shape is not None and result.shape is not None
+    spelled: list[int] = []
+    for index, dim in enumerate(result.shape):
+        if isinstance(dim, int):
+            if dim == 0:
+                return None
+            spelled.append(dim)
+        else:
+            spelled.append(0 if index < len(data.shape) and data.shape[index] == dim else -1)
+    return {"shape": tuple(spelled), "allowzero": 0} if spelled.count(-1) <= 1 else None
+
+
+def _expand(graph: Graph, node: Node, found: Contents) -> dict[str, object] | None:
+    data = graph.type_of(node.inputs[0])
+    if data is None or data.shape is None:
+        return None
+    spelled: list[int] = []
+    offset = len(found) - len(data.shape)
+    for index, dim in enumerate(found):
+        if isinstance(dim, int):
+            spelled.append(dim)
+        elif index >= offset and data.shape[index - offset] == dim:
+            spelled.append(1)
+        else:
+            return None
+    return {"shape": tuple(spelled)}
+
+
+def _has_allowzero(graph: Graph) -> bool:
+    return available("Reshape", graph.opset) and graph.opset >= 14

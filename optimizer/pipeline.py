@@ -1,0 +1,109 @@
+"""The pipeline: load, normalize, saturate, measure, extract, choose between finalists, validate.
+
+The input is always the incumbent: what comes back is never measured slower, and never fails its validation. Whatever
+goes wrong on the way (a search that dies, a rewrite that fails validation, a target that cannot run the model) costs
+speed-up, is reported, and never the result.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from graphs import load
+from graphs.errors import InvalidOption
+from graphs.inference import infer
+from graphs.ir import Graph
+
+from . import finalists
+from .context import Context, open_context
+from .finalists import Finalist, Outcome
+from .journaling import Journal
+from .options import Options
+from .progress import Clock, Progress
+from .reporting import assemble
+from .result import Result, Trace
+from .rewriting import Improved, improve_graph
+from .validating import first_valid, guilty_step
+
+MAX_DROPPED = 3  # rules that one run may find guilty and do without
+
+
+def optimize(model: Graph | str | Path | bytes, options: Options | None = None, *, progress: Progress | None = None,
+             **settings: Any) -> Result:
+    """Optimize a graph or the model in a file.
+
+    `settings` are fields of `Options` (`target="onnxruntime:cpu"`, `precision="exact"`, `dims={"batch": [1, 8]}`).
+    Returns the graph, the report and the trace; raises an `EgraftError` for bad input or impossible options. The
+    graph given is not changed.
+    """
+    from pydantic import ValidationError
+
+    if options is not None and settings:
+        raise InvalidOption("optimize", "both an Options object and single settings", "give one of them")
+    if options is None:
+        try:
+            options = Options(**settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise InvalidOption(str(first["loc"][0]), f"{first.get('input')!r}: {first['msg']}",
+                                "see optimizer.options.Options") from None
+    clock = Clock(progress)
+    clock.enter("load")
+    graph = model.copy() if isinstance(model, Graph) else load(model)
+    return Pipeline(graph, options, clock).run()
+
+
+def optimize_file(path: Path, options: Options, progress: Progress | None = None) -> Result:
+    """`optimize` for the command line and workers."""
+    return optimize(path, options, progress=progress)
+
+
+class Pipeline:
+    """One run over one graph."""
+
+    def __init__(self, graph: Graph, options: Options, clock: Clock) -> None:
+        infer(graph)
+        self.original = graph
+        self.clock = clock
+        self.context: Context = open_context(graph, options)
+        self.dropped: list[dict[str, Any]] = []
+
+    def run(self) -> Result:
+        """All stages in order; again without the guilty rule where validation found one."""
+        for _ in range(MAX_DROPPED + 1):
+            improved, outcome = self._attempt()
+            self.clock.enter("validate", best=outcome.best_seconds)
+            winner, validation, failed = first_valid(self.original, outcome, self.context)
+            if failed is None or not self._drop(failed):
+                break
+        trace = Trace(winner.steps(), improved.refusals, self._model())
+        self.clock.enter("report")
+        report = assemble(self.original, winner, outcome, validation, self.dropped, improved, self.context,
+                          self.clock, trace)
+        self.clock.enter("done")
+        report["stages"], report["seconds"] = self.clock.stages, round(self.clock.seconds, 3)
+        return Result(winner.graph, report, trace, self.original)
+
+    def _attempt(self) -> tuple[Improved, Outcome]:
+        normalized, improved = improve_graph(self.original, self.context, self.clock, Journal())
+        self.clock.enter("finalists")
+        entries = finalists.enter(self.original, normalized, improved)
+        return improved, finalists.race(entries, self.context)
+
+    def _drop(self, failed: Finalist) -> bool:
+        """Find the rule that made a finalist fail and do without it; False where that cannot help."""
+        step = guilty_step(self.original, failed, self.context)
+        rule = step["rule"] if step is not None else None
+        self.dropped.append({"rule": rule, "finalist": failed.name, "where": step["where"] if step else [],
+                             "before": step["before"] if step else [], "after": step["after"] if step else []})
+        self.context.warn(f"a result failed validation and was dropped; the guilty step is {rule or 'not known'}: "
+                          "this is a defect of egraft, please report it")
+        kept = [each for each in self.context.rules if each.name != rule]
+        found = len(kept) < len(self.context.rules)
+        self.context.rules = kept
+        return found
+
+    def _model(self) -> dict[str, Any]:
+        return {"name": self.original.name, "nodes": self.original.node_count(), "opset": self.original.opset}
+

@@ -1,0 +1,72 @@
+"""The report: one JSON-able dict with everything that was done and measured, and its short text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from graphs.ir import Graph
+
+REPORT_VERSION = 1
+
+
+def operators(graph: Graph) -> dict[str, int]:
+    """Operator -> number of nodes, nested graphs included, most frequent first."""
+    counts: Counter[str] = Counter()
+    for each in graph.walk():
+        counts.update(f"{node.domain}.{node.op}" if node.domain else node.op for node in each.nodes)
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def constant_bytes(graph: Graph) -> int:
+    """Bytes of all constants, nested graphs included."""
+    return sum(constant.nbytes for each in graph.walk() for constant in each.constants.values())
+
+
+def describe(graph: Graph) -> dict[str, Any]:
+    """Size of a graph: nodes, bytes of constants, operators."""
+    return {"nodes": graph.node_count(), "constant_bytes": constant_bytes(graph), "operators": operators(graph)}
+
+
+def summary(report: Mapping[str, Any]) -> str:
+    """A few lines for a terminal; the target comes first, and nothing is stated that was not measured."""
+    lines = [f"target     {report['target']['name']} ({report['target'].get('device', '')}, "
+             f"{report['target'].get('threads', '?')} threads)"]
+    before, after = report["before"], report["after"]
+    lines.append(f"nodes      {before['nodes']} -> {after['nodes']}")
+    lines.append(f"constants  {_bytes(before['constant_bytes'])} -> {_bytes(after['constant_bytes'])}")
+    predicted = report.get("predicted")
+    if predicted:
+        lines.append(f"predicted  {_seconds(predicted['before'])} -> {_seconds(predicted['after'])} "
+                     f"({predicted['before'] / max(predicted['after'], 1e-12):.3f}x, sum of {predicted['source']} node times)")
+    lines.append(_measured_line(report.get("measured")))
+    validation = report.get("validation")
+    if validation:
+        lines.append(f"validated  {validation.get('summary', '')}")
+    lines.append(f"trace      {report['steps']} steps")
+    for row in report.get("not_used", [])[:6]:
+        lines.append(f"found, does not pay on this target: {row['rule']} ({row['places']} places)")
+    for warning in report.get("warnings", []):
+        lines.append(f"warning    {warning}")
+    return "\n".join(lines)
+
+
+def _measured_line(measured: Mapping[str, Any] | None) -> str:
+    if not measured or measured.get("speed_up") is None:
+        return f"measured   nothing: {(measured or {}).get('note') or 'no target to measure on'}"
+    return (f"measured   {_seconds(measured['before'])} -> {_seconds(measured['after'])}: {measured['speed_up']:.3f}x "
+            f"[{measured['low']:.3f}, {measured['high']:.3f}], {measured['verdict']} "
+            f"(noise here {100 * measured['noise']:.1f} %, {measured['rounds']} rounds, {measured['kind']})")
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.3f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} us"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("bytes", "KiB", "MiB"):
+        if value < 1024 or unit == "MiB":
+            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError

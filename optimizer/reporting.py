@@ -1,0 +1,112 @@
+"""Putting the report together."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Mapping
+from typing import Any
+
+from cost_model.comparison import Comparison
+from cost_model.roofline import graph_roofline
+from graphs.ir import Graph
+from runtime.validation import Validation
+from search.candidates import fusion_candidates
+
+from .context import Context
+from .finalists import INPUT, Finalist, Outcome
+from .progress import Clock
+from .report import REPORT_VERSION, describe
+from .result import Trace
+from .rewriting import Improved
+
+
+def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Validation | None,
+             dropped: list[dict[str, Any]], improved: Improved, context: Context, clock: Clock,
+             trace: Trace) -> dict[str, Any]:
+    """The whole report as JSON types."""
+    from importlib.metadata import version
+
+    return {
+        "egraft_report": REPORT_VERSION,
+        "egraft": version("egraft"),
+        "target": context.describe_target(),
+        "model": {"name": original.name, "opset": original.opset},
+        "options": context.options.model_dump(),
+        "before": describe(original),
+        "after": describe(winner.graph),
+        "chosen": winner.name,
+        "unchanged": winner.name == INPUT,
+        "predicted": _predicted(winner, improved),
+        "measured": _measured(winner, outcome),
+        "finalists": _finalists(outcome),
+        "validation": None if validation is None else {**validation.to_dict(), "summary": validation.summary()},
+        "steps": len(trace.steps),
+        "rules_used": _rules_used(trace),
+        "not_used": improved.not_used,
+        "fusion_candidates": [row.to_dict() for row in fusion_candidates(winner.graph, context.sizes)[:50]],
+        "roofline": {"before": _roofline(original, context), "after": _roofline(winner.graph, context)},
+        "search": improved.statistics,
+        "costs": context.costs.sources(),
+        "timings_hash": context.timings.content_hash(),
+        "dropped": dropped,
+        "warnings": list(context.warnings),
+        "stages": clock.stages,
+        "seconds": round(clock.seconds, 3),
+        "peak_memory_bytes": peak_memory(),
+    }
+
+
+def peak_memory() -> dict[str, int]:
+    """Largest resident size so far of this process and of the largest child, in bytes."""
+    return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "largest_child": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024}
+
+
+def _predicted(winner: Finalist, improved: Improved) -> dict[str, Any] | None:
+    if improved.predicted_input is None or winner.predicted is None:
+        return None
+    return {"before": improved.predicted_input, "after": winner.predicted, "source": improved.cost_source}
+
+
+def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
+    comparison = outcome.comparison
+    if comparison is None or winner.name not in comparison.results:
+        return {"speed_up": None, "note": outcome.note, "unsupported": outcome.unsupported}
+    if comparison.kind == "estimated":
+        return {"speed_up": None, "note": f"nothing was measured: {comparison.note}",
+                "unsupported": outcome.unsupported}
+    return {**_row(winner.name, comparison), "unsupported": outcome.unsupported, "note": outcome.note}
+
+
+def _row(name: str, comparison: Comparison) -> dict[str, Any]:
+    found, base = comparison.results[name], comparison.results[comparison.baseline]
+    return {
+        "speed_up": 1.0 / found.ratio, "low": 1.0 / found.high, "high": 1.0 / found.low, "verdict": found.verdict,
+        "confidence": found.confidence, "before": base.seconds, "after": found.seconds, "spread": found.spread,
+        "noise": comparison.threshold, "rounds": comparison.rounds, "clock": comparison.clock,
+        "kind": comparison.kind, "stopped": comparison.stopped, "threads": comparison.threads,
+    }  # fmt: skip
+
+
+def _finalists(outcome: Outcome) -> list[dict[str, Any]]:
+    rows = []
+    for place, entry in enumerate(outcome.ranked):
+        row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.node_count(),
+                               "predicted": entry.predicted}
+        comparison = outcome.comparison
+        if comparison is not None and entry.name in comparison.results:
+            row.update(_row(entry.name, comparison))
+        rows.append(row)
+    return rows
+
+
+def _rules_used(trace: Trace) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for step in trace.steps:
+        counts[step["rule"]] = counts.get(step["rule"], 0) + 1
+    return counts
+
+
+def _roofline(graph: Graph, context: Context) -> Mapping[str, Any]:
+    costs = context.costs
+    return graph_roofline(graph, context.sizes, costs.peaks(), costs.overhead().launch).to_dict()

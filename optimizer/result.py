@@ -1,0 +1,124 @@
+"""What `optimize` returns: the graph, the report, the trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphs import save
+from graphs.errors import InvalidInput
+from graphs.ir import Graph
+
+TRACE_VERSION = 1
+
+
+@dataclass
+class Trace:
+    """Ordered steps from the input to the output graph; `replay` applies them.
+
+    Each step is a dict: index, rule, exactness, meaning, where, before, after (lines of the text form), patch (what
+    `replay` applies), and predicted cost, measured cost and numeric error where they are known. `refusals` says for
+    each rule why it did not fire (reason -> count, and a place).
+    """
+
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    refusals: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {"egraft_trace": TRACE_VERSION, "model": self.model, "steps": self.steps, "refusals": self.refusals}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Trace:
+        """Read the JSON document; InvalidInput if it is none."""
+        if data.get("egraft_trace") != TRACE_VERSION:
+            raise InvalidInput("trace", f"version {data.get('egraft_trace')!r} of the trace format",
+                               f"write it again with this egraft (version {TRACE_VERSION})")
+        return Trace(list(data["steps"]), dict(data["refusals"]), dict(data["model"]))
+
+    def save(self, path: str | Path) -> None:
+        """Write the JSON document."""
+        write_text(path, json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> Trace:
+        """Read a file that `save` wrote."""
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InvalidInput(str(path), error.strerror or "cannot be read", "give the file of a trace") from None
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            raise InvalidInput(str(path), "not a JSON document", "give a file written by --trace") from None
+        if not isinstance(data, dict):
+            raise InvalidInput(str(path), "not a trace", "give a file written by --trace")
+        return Trace.from_dict(data)
+
+    def replay(self, graph: Graph) -> Graph:
+        """Apply all steps to the input graph."""
+        from .replay import replay
+
+        return replay(graph, self.steps)
+
+
+@dataclass
+class Result:
+    """The optimized graph with its report (a JSON-able dict, see docs/report.md) and trace."""
+
+    graph: Graph
+    report: dict[str, Any]
+    trace: Trace
+    original: Graph
+
+    def save(self, path: str | Path) -> None:
+        """Write the graph as ONNX (or .json, .txt), atomically, at the opset that was asked for."""
+        save(self.graph, path)
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        from .report import summary
+
+        return summary(self.report)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file so that either the old or the whole new one is there."""
+    target = Path(path)
+    handle, name = tempfile.mkstemp(dir=target.parent or Path(), prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def steps_text(steps: Sequence[Mapping[str, Any]]) -> str:
+    """All steps as text, each with its lines before and after."""
+    return "\n".join(step_text(step) for step in steps)
+
+
+def step_text(step: Mapping[str, Any]) -> str:
+    """One step as text."""
+    lines = [f"step {step['index']}: {step['rule']} ({step['exactness']})"]
+    if step.get("meaning"):
+        lines.append(f"  {step['meaning']}")
+    if step.get("where"):
+        where = list(step["where"])
+        more = f" and {len(where) - 6} more" if len(where) > 6 else ""
+        lines.append(f"  at {', '.join(where[:6])}{more}")
+    for key in ("cost_before", "cost_after"):
+        if step.get(key) is not None:
+            lines.append(f"  predicted {key.removeprefix('cost_')}: {step[key] * 1e6:.2f} us ({step.get('cost_source', '')})")
+    lines += [f"  - {line}" for line in step["before"]]
+    lines += [f"  + {line}" for line in step["after"]]
+    return "\n".join(lines)

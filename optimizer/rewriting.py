@@ -1,0 +1,103 @@
+"""From a graph to rewritten candidates: normalize, bodies, saturate, measure, extract, build."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphs.errors import SearchFailed
+from graphs.inference import infer
+from graphs.ir import Graph
+
+from . import searching
+from .bodies import improve_bodies, make_names_unique
+from .context import Context
+from .journaling import Journal
+from .normalize import normalize
+from .progress import Clock
+
+
+@dataclass
+class Candidate:
+    """A graph that extraction built, with its trace when it is asked for."""
+
+    name: str
+    graph: Graph
+    steps: Callable[[], list[dict[str, Any]]]
+    predicted: float | None = None
+
+
+@dataclass
+class Improved:
+    """What the search made of a graph. `prefix`: the steps of normalization; `before` and `predicted_before`: the
+    normalized graph's cost on the same model."""
+
+    prefix: list[dict[str, Any]]
+    candidates: list[Candidate] = field(default_factory=list)
+    refusals: dict[str, Any] = field(default_factory=dict)
+    not_used: list[dict[str, Any]] = field(default_factory=list)
+    statistics: dict[str, Any] = field(default_factory=dict)
+    predicted_input: float | None = None
+    cost_source: str = ""
+
+
+def improve_graph(original: Graph, context: Context, clock: Clock, journal: Journal) -> tuple[Graph, Improved]:
+    """(the normalized graph, what the search made of it). `original` is not changed."""
+    clock.enter("normalize")
+    graph = original.copy()
+    normalize(graph, journal.event)
+    _bodies(graph, context, journal)
+    improved = Improved(list(journal.steps))
+    try:
+        searching.search(graph, context, clock, improved)
+    except SearchFailed as error:
+        context.warn(f"the search ended early ({error.found}); only normalization was applied")
+    _finish(graph, context, improved)
+    return graph, improved
+
+
+def _finish(normalized: Graph, context: Context, improved: Improved) -> None:
+    """Fold what became constant in each candidate, and give it its whole trace."""
+    for candidate in improved.candidates:
+        built = candidate.graph
+        tail = Journal()
+        finished = built.copy()
+        normalize(finished, tail.event)
+        make_names_unique(finished)
+        rewriting = candidate.steps
+        candidate.graph = finished
+        candidate.steps = _numbered(improved.prefix, rewriting, tail)
+
+
+def _numbered(prefix: list[dict[str, Any]], rewriting: Callable[[], list[dict[str, Any]]],
+              tail: Journal) -> Callable[[], list[dict[str, Any]]]:
+    def steps() -> list[dict[str, Any]]:
+        rows = [*prefix, *rewriting(), *tail.steps]
+        return [{**row, "index": index} for index, row in enumerate(rows)]
+
+    return steps
+
+
+def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
+    """Optimize nested graphs for few nodes; the change is one step of the trace."""
+    if not any(True for node in graph.nodes for _ in node.graphs):
+        return
+    before = graph.copy()
+    places = improve_bodies(graph, lambda body: _improve_body(body, context))
+    if not places:
+        return
+    make_names_unique(graph)
+    normalize(graph)
+    journal.add("optimize-bodies", "Branches and loop bodies are optimized as graphs of their own.", before, graph,
+                places, context.options.precision)
+
+
+def _improve_body(body: Graph, context: Context) -> Graph:
+    infer(body)
+    normalize(body)
+    better = searching.fewest_nodes(body, context)
+    normalize(better)
+    return better
+
+

@@ -1,0 +1,59 @@
+"""Validation of finalists; a failing one is bisected over its trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphs.errors import EgraftError
+from graphs.ir import Graph
+from runtime.validation import Validation, validate
+
+from .context import Context
+from .finalists import INPUT, Finalist, Outcome
+from .replay import prefixes
+
+
+def check(original: Graph, graph: Graph, context: Context) -> Validation:
+    """Validate a graph against the original with the options of the run."""
+    options = context.options
+    return validate(original, graph, options.precision, feeds=context.feeds, seed=options.seed, rtol=options.rtol,
+                    atol=options.atol)
+
+
+def first_valid(original: Graph, outcome: Outcome, context: Context) -> tuple[Finalist, Validation | None, Finalist | None]:
+    """(the first finalist that holds, its validation, the better one that failed if there was one).
+
+    The input itself needs no validation.
+    """
+    failed: Finalist | None = None
+    for entry in outcome.ranked:
+        if entry.name == INPUT:
+            return entry, None, failed
+        found = check(original, entry.graph, context)
+        if found.ok:
+            return entry, found, failed
+        failed = failed or entry
+    return Finalist(INPUT, original, list), None, failed
+
+
+def guilty_step(original: Graph, entry: Finalist, context: Context) -> dict[str, Any] | None:
+    """The first step of a failing finalist's trace after which validation fails, None where none does."""
+    steps = entry.steps()
+    graphs = list(prefixes(original, steps))
+    low, high = 0, len(steps)
+    if check(original, graphs[high], context).ok:
+        return None  # the trace does not show the difference: it lies in what the trace leaves out
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _holds(original, graphs[middle], context):
+            low = middle
+        else:
+            high = middle
+    return steps[high - 1]
+
+
+def _holds(original: Graph, graph: Graph, context: Context) -> bool:
+    try:
+        return check(original, graph, context).ok
+    except EgraftError:
+        return False
