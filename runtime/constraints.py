@@ -26,6 +26,7 @@ HANDS_ON: dict[str, tuple[int, ...]] = {
 # (operator, input) whose elements are positions along an axis of input 0.
 INDICES = {("Gather", 1), ("GatherElements", 1), ("ScatterElements", 1), ("Scatter", 1)}
 RECURRENT = ("LSTM", "GRU", "RNN")
+_BOOL = dtypes.ONNX_NUMBER["bool"]
 MAX_STEPS = 20_000
 
 
@@ -190,7 +191,7 @@ def _index_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constrain
 
 def _mask_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
     mask = Constraint("mask", 0, 2, reason=node.label)
-    if node.op == "Cast" and node.attrs.get("to") == "bool" and finder.dtype(node.inputs[0]) in dtypes.INTEGERS:
+    if node.op == "Cast" and node.attrs.get("to") == _BOOL and finder.dtype(node.inputs[0]) in dtypes.INTEGERS:
         yield node.inputs[0], mask
     elif node.op == "Sub" and finder.splat(node.inputs[0]) == 1.0:
         source = finder.producers.get(node.inputs[1])

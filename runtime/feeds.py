@@ -186,8 +186,8 @@ def _integers(rng: np.random.Generator, dtype: str, kind: np.dtype, shape: tuple
     if dtype in ("int8", "uint8"):
         return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
     signed = not dtype.startswith("u")
-    if "4" in dtype[-1:] and dtype not in dtypes.INTEGERS or dtype[-1:] == "2" and len(dtype) <= 5 and (
-            dtype not in dtypes.INTEGERS):
+    if ("4" in dtype[-1:] and dtype not in dtypes.INTEGERS) or (dtype[-1:] == "2" and len(dtype) <= 5 and (
+            dtype not in dtypes.INTEGERS)):
         width = int(dtype[-1])
         low = -(1 << (width - 1)) if signed else 0
         return rng.integers(low, low + (1 << width), shape).astype(kind)

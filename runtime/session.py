@@ -67,27 +67,35 @@ class Session:
 
     def arguments(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The checked values of all inputs in order, defaults filled in."""
-        unknown = [name for name in feeds if name not in self.graph.inputs]
-        if unknown:
-            raise InvalidInput(f"input {unknown[0]!r}", "the graph has no such input",
-                               f"its inputs are {', '.join(map(repr, self.graph.inputs)) or 'none'}")
-        sizes: dict[str, int] = {}
-        values = []
-        for name in self.graph.inputs:
-            if name in feeds:
-                values.append(_checked(self.graph, name, feeds[name], sizes))
-            elif name in self.graph.defaults:
-                values.append(self.graph.defaults[name].array)
-            else:
-                raise InvalidInput(f"input {name!r}", "it is missing", "feed it")
-        _check_expressions(self.graph, values, sizes)
-        return values
+        return check_feeds(self.graph, feeds)[0]
 
 
 def run(graph: Graph, feeds: Mapping[str, Any], target: str = "egraft:cpu", *,
         seed: int | None = None) -> dict[str, Any]:
     """Run a graph once: output name -> array."""
     return Session(graph, target, seed=seed).run(feeds)
+
+
+def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> tuple[list[Any], dict[str, int]]:
+    """The values of all inputs in order, defaults filled in, and the sizes that they give to symbols.
+
+    Raises InvalidInput where a feed is unknown, missing, or of another dtype, rank or size than the graph wants.
+    """
+    unknown = [name for name in feeds if name not in graph.inputs]
+    if unknown:
+        raise InvalidInput(f"input {unknown[0]!r}", "the graph has no such input",
+                           f"its inputs are {', '.join(map(repr, graph.inputs)) or 'none'}")
+    sizes: dict[str, int] = {}
+    values = []
+    for name in graph.inputs:
+        if name in feeds:
+            values.append(_checked(graph, name, feeds[name], sizes))
+        elif name in graph.defaults:
+            values.append(graph.defaults[name].array)
+        else:
+            raise InvalidInput(f"input {name!r}", "it is missing", "feed it")
+    _check_expressions(graph, values, sizes)
+    return values, sizes
 
 
 def input_type(graph: Graph, name: str) -> Type | None:
@@ -162,5 +170,6 @@ def _check_expressions(graph: Graph, values: list[Any], sizes: dict[str, int]) -
         for axis, (size, dim) in enumerate(zip(value.shape, type_.shape)):
             known = dims.evaluate(dim, sizes) if isinstance(dim, Expr) else None
             if known is not None and known != size:
-                raise InvalidInput(f"input {name!r}", f"its dimension {axis} is {size}, the graph wants {dim} = {known}",
+                raise InvalidInput(f"input {name!r}",
+                                   f"its dimension {axis} is {size}, the graph wants {dim} = {known}",
                                    "give inputs of sizes that agree")

@@ -1,0 +1,107 @@
+"""What a validation found, for people and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+
+PASSED, FAILED, NOT_VALIDATED = "passed", "failed", "not validated"
+
+
+@dataclass(slots=True)
+class OutputCheck:
+    """One output (or one input of a node that was not executed or is pinned) in its worst round.
+
+    `error` and `allowed` belong to the element that came nearest to its limit or went furthest beyond, `ratio` is
+    the first by the second. `against` says what the error was measured from. `share` is the part of the elements
+    that could be compared: the original itself is stable there.
+    """
+
+    name: str
+    ok: bool = True
+    error: float = 0.0
+    allowed: float = 0.0
+    ratio: float = 0.0
+    against: str = "the original"
+    share: float = 1.0
+    elements: int = 0
+    reason: str = ""
+    round: int = -1
+    at: tuple[int, ...] | None = None
+    unpinnable: bool = False  # the difference may come from pairing the wrong discrete nodes
+
+    def worse_than(self, other: OutputCheck) -> bool:
+        """Orders checks of one output by how bad they are."""
+        return (not self.ok, self.ratio) > (not other.ok, other.ratio)
+
+
+@dataclass(slots=True)
+class Round:
+    """One draw of inputs: enough to draw them again with `runtime.feeds.draw`."""
+
+    seed: int
+    sizes: dict[str, int]
+    special: bool = False
+    huge: bool = False
+    given: bool = False  # the user's own data
+    wide: bool = True  # compared in float64 as well
+    ok: bool = True
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Validation:
+    """The verdict on an optimized graph. `ok` is true only where outputs were really compared and agree."""
+
+    exactness: str
+    status: str = NOT_VALIDATED
+    reason: str = ""
+    outputs: list[OutputCheck] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list)
+    executed: dict[str, object] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Passed."""
+        return self.status == PASSED
+
+    @property
+    def worst(self) -> OutputCheck | None:
+        """The output nearest to its limit or furthest beyond it."""
+        found: OutputCheck | None = None
+        for check in self.outputs:
+            if found is None or check.worse_than(found):
+                found = check
+        return found
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON: floats that JSON lacks become text."""
+        plain = _plain(asdict(self))
+        assert isinstance(plain, dict)
+        return {"ok": self.ok, **plain, "summary": self.summary()}
+
+    def summary(self) -> str:
+        """One line."""
+        draws = "; ".join(dict.fromkeys(
+            ("given data" if each.given else f"seed {each.seed}")
+            + (" special" if each.special else "")
+            + (f" at {', '.join(f'{k}={v}' for k, v in each.sizes.items())}" if each.sizes else "")
+            for each in self.rounds))
+        text = f"{self.status} ({self.exactness})"
+        if self.reason:
+            text += f": {self.reason}"
+        worst = self.worst
+        if worst is not None and worst.allowed:
+            text += (f"; largest error {worst.error:.3g} of {worst.allowed:.3g} allowed, output {worst.name!r}, "
+                     f"against {worst.against}")
+        return f"{text}; {len(self.rounds)} rounds: {draws}" if draws else text
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value

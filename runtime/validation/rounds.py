@@ -1,0 +1,205 @@
+"""One validation at work: both graphs prepared in all their variations, run round by round, compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from graphs.errors import EgraftError
+from graphs.ir import Graph, Node
+
+from ..constraints import constraints
+from ..feeds import draw
+from ..session import check_feeds
+from .compare import Samples, Terms, compare
+from .pins import DISCRETE, OPAQUE, RANDOM, Journal, Pins, Unpinnable, node_function, tainted
+from .report import OutputCheck, Round
+from .twins import Twin, TwinProgram
+
+LARGE_BYTES = 100 << 20  # weights beyond this: one moved run, float64 in the first round only
+PLAIN = Twin()
+
+
+class CannotRun(Exception):
+    """The original does not run on this draw: nothing to compare with."""
+
+
+class Comparison:
+    """Prepared once for a pair of graphs and their pins; `check(round)` gives the checks of all outputs."""
+
+    def __init__(self, original: Graph, optimized: Graph, pins: Pins, terms: Terms, seed: int) -> None:
+        self.original, self.optimized, self.pins, self.terms, self.seed = original, optimized, pins, terms, seed
+        self.journal = Journal(seed=seed)
+        self.notes: list[str] = []
+        self.large = sum(constant.nbytes for each in original.walk()
+                         for constant in each.constants.values()) > LARGE_BYTES
+        self.fixed = frozenset(name for name, found in constraints(original).items() if found.kind != "nonzero")
+        self._programs: dict[tuple[bool, Twin], TwinProgram | None] = {}
+        self.jumping = self._jumping_outputs()
+
+    def _jumping_outputs(self) -> set[str]:
+        free = [node for kind, node in self.pins.alone_original if kind == DISCRETE]
+        others = [node for kind, node in self.pins.alone_optimized if kind == DISCRETE]
+        values = tainted(self.original, free)
+        found = (values & set(self.original.outputs)) | (
+            tainted(self.optimized, others) & set(self.optimized.outputs))
+        # What flows into a pinned node is compared too, under the node's key.
+        found |= {pin.key for pin in self.pins.pairs if any(name in values for name in pin.original.inputs)}
+        return found
+
+    def program(self, of_original: bool, twin: Twin) -> TwinProgram | None:
+        """The prepared graph, None (and a note) where this variation cannot be prepared."""
+        key = of_original, twin
+        if key not in self._programs:
+            graph = self.original if of_original else self.optimized
+            hook = node_function(self.pins, self.journal, of_original)
+            try:
+                self._programs[key] = TwinProgram(graph, twin, hook, self.seed, self.fixed)
+            except EgraftError as reason:
+                if twin == PLAIN:
+                    raise
+                self._without(twin, reason)
+                self._programs[key] = None
+        return self._programs[key]
+
+    def _without(self, twin: Twin, reason: Exception) -> None:
+        kind = "float64" if twin.wide else "moved"
+        note = f"no {kind} run: {getattr(reason, 'found', reason)}"
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def run(self, of_original: bool, twin: Twin, values: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Outputs, and what flowed into pinned nodes, of one variation; None where it does not run."""
+        program = self.program(of_original, twin)
+        if program is None:
+            return None
+        self.journal.start(recording=of_original and twin == PLAIN, twin=twin)
+        try:
+            found = program.run(values)
+        except (EgraftError, Unpinnable) as reason:
+            if twin == PLAIN:
+                raise
+            self._without(twin, reason)
+            if twin.wide:
+                self._programs[of_original, twin] = None
+            return None
+        # An array may be an input or be overwritten by a later run: compared values are read only, so no copies.
+        for key, calls in self.journal.given.items():
+            for turn, inputs in enumerate(calls):
+                for position, value in enumerate(inputs):
+                    found[_pinned_name(key, turn, position)] = value
+        return found
+
+    def check(self, each: Round, given: Mapping[str, Any] | None = None) -> list[OutputCheck]:
+        """Run and compare one round. Raises CannotRun where the original does not run."""
+        feeds = given if given is not None else draw(self.original, each.seed, each.sizes, each.special, each.huge)
+        values, sizes = check_feeds(self.original, feeds)
+        named = dict(zip(self.original.inputs, values))
+        self.journal.sizes, self.journal.seed = {**each.sizes, **sizes}, each.seed
+        try:
+            original = self.run(True, PLAIN, named)
+        except EgraftError as reason:
+            raise CannotRun(f"{reason.where}: {reason.found}") from reason
+        assert original is not None
+        if each.huge and not each.wide and self.terms.exactness != "exact":
+            raise CannotRun("numbers near the limits of the dtype need a float64 run")
+        other, failure = self._run_optimized(named)
+        if other is None:
+            return [failure]
+        variations = {} if self.terms.exactness == "exact" or self.terms.rtol is not None else (
+            self._variations(each, named))
+        terms = replace(self.terms, huge=each.huge, special=each.special)
+        return self._compare_all(original, other, variations, terms)
+
+    def _run_optimized(self, named: Mapping[str, Any]) -> tuple[dict[str, Any] | None, OutputCheck]:
+        lost = OutputCheck("(run)", False, ratio=float("inf"))
+        try:
+            return self.run(False, PLAIN, named), lost
+        except Unpinnable as reason:
+            lost.reason, lost.unpinnable = f"{reason} runs another number of times", True
+        except EgraftError as reason:
+            lost.reason = f"the optimized graph does not run: {reason.where}: {reason.found}"
+        return None, lost
+
+    def _variations(self, each: Round, named: Mapping[str, Any]) -> dict[Twin | str, dict[str, Any] | None]:
+        """The runs that make the yardstick: moved, in float64, moved in float64, the optimized one in float64."""
+        seeds = (0,) if self.large else (0, 1)
+        twins = [Twin(False, seed) for seed in seeds]
+        found: dict[Twin | str, dict[str, Any] | None] = {twin: self.run(True, twin, named) for twin in twins}
+        if each.wide:
+            found["wide"] = self.run(True, Twin(True), named)
+            found["other"] = self.run(False, Twin(True), named) if found["wide"] is not None else None
+            if found["other"] is not None:
+                for seed in seeds:
+                    found[Twin(True, seed)] = self.run(True, Twin(True, seed), named)
+        return found
+
+    def _compare_all(self, original: dict[str, Any], other: dict[str, Any],
+                     runs: dict[Twin | str, dict[str, Any] | None], terms: Terms) -> list[OutputCheck]:
+        checks = []
+        for name, value in original.items():
+            if name not in other:
+                if name.startswith("pin "):  # the optimized graph runs a pinned node less often, or not at all
+                    continue
+                raise KeyError(name)
+
+            def of(run: dict[str, Any] | None, name: str = name) -> Any:
+                return None if run is None else run.get(name)
+
+            samples = Samples(
+                value, other[name],
+                [of(run) for key, run in runs.items() if isinstance(key, Twin) and not key.wide],
+                of(runs.get("wide")), of(runs.get("other")),
+                [of(run) for key, run in runs.items() if isinstance(key, Twin) and key.wide])
+            key = name[4:].rsplit(" #", 1)[0] if name.startswith("pin ") else name
+            check = compare(name, samples, replace(terms, jumps=key in self.jumping))
+            if name.startswith("pin "):
+                check.name, check.unpinnable = self._describe(key, name), self._doubtful(key)
+            checks.append(check)
+        return checks
+
+    def _pin_node(self, key: str) -> Node:
+        return next(pin.original for pin in self.pins.pairs if pin.key == key)
+
+    def _describe(self, key: str, name: str) -> str:
+        return f"input {name.rsplit(' ', 1)[1]} of {self._pin_node(key).label}"
+
+    def _doubtful(self, key: str) -> bool:
+        """The pair may be wrong: a discrete node that was paired by order alone."""
+        return any(pin.key == key and pin.kind == DISCRETE and not pin.named for pin in self.pins.pairs)
+
+    def not_executed(self) -> list[str]:
+        """Labels of the opaque nodes of the original."""
+        return [pin.original.label for pin in self.pins.pairs if pin.kind == OPAQUE] + [
+            node.label for kind, node in self.pins.alone_original if kind == OPAQUE]
+
+    def executed(self) -> dict[str, object]:
+        """What was executed and what was not."""
+        plain = self._programs.get((True, PLAIN))
+        return {
+            "nodes": self.original.node_count(), "nodes_after": self.optimized.node_count(),
+            "not_executed": self.not_executed(),
+            "random": [pin.original.label for pin in self.pins.pairs if pin.kind == RANDOM],
+            "pinned": sum(pin.kind == DISCRETE for pin in self.pins.pairs),
+            "by_reference": list(plain.context.by_reference) if plain is not None else [],
+        }
+
+
+def _pinned_name(key: str, turn: int, position: int) -> str:
+    return f"pin {key} #{turn} {position}"
+
+
+def probe(graph: Graph, seed: int, sizes: dict[str, int], comparison: Comparison) -> str | None:
+    """None where the original runs at these sizes, else the reason why not."""
+    try:
+        values, bound = check_feeds(graph, draw(graph, seed, sizes))
+        comparison.journal.sizes, comparison.journal.seed = {**sizes, **bound}, seed
+        comparison.run(True, PLAIN, dict(zip(graph.inputs, values)))
+    except EgraftError as reason:
+        return f"{reason.where}: {reason.found}"
+    except (ValueError, MemoryError) as reason:
+        return str(reason)
+    return None
+
+

@@ -1,0 +1,124 @@
+"""Runs of a graph that differ from the plain one: in float64, with inputs and weights moved by one ulp.
+
+The float64 twin says what a graph means in (nearly) real arithmetic; the moved twin says how much the graph amplifies
+the smallest change that its dtypes can express.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphs import dtypes
+from graphs.constants import Constant
+from graphs.ir import Graph, Node
+
+from ..execute import Context, Hooks, NodeFunction
+from ..program import Program
+
+NARROW = ("float32", "float16", "bfloat16")
+_WIDE_NUMBER = dtypes.ONNX_NUMBER["float64"]
+_NARROW_NUMBERS = {dtypes.ONNX_NUMBER[name] for name in NARROW}
+_DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype", "precision")
+_PATTERN = 65_537  # elements of the repeated random pattern: a prime, so that it does not line up with rows
+_CACHED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """Which variation: in float64, and moved by the random pattern of a seed (None: not moved)."""
+
+    wide: bool = False
+    moved: int | None = None
+
+
+def widen(value: Any) -> Any:
+    """Narrow floats as float64; everything else as it is."""
+    if isinstance(value, list):
+        return [widen(item) for item in value]
+    if isinstance(value, np.ndarray) and dtypes.name_of(value.dtype) in NARROW:
+        return value.astype(np.float64)
+    return value
+
+
+def widen_node(node: Node) -> Node:
+    """The node with float64 wherever an attribute names a narrower float type or holds such a tensor."""
+    changed: dict[str, object] = {}
+    for name, value in node.attrs.items():
+        if name in _DTYPE_ATTRIBUTES and value in _NARROW_NUMBERS:
+            changed[name] = _WIDE_NUMBER
+        elif isinstance(value, Constant) and value.dtype in NARROW:
+            changed[name] = Constant.of(value.array, "float64")
+    if not changed:
+        return node
+    return Node(node.op, node.inputs, node.outputs, {**node.attrs, **changed}, node.domain, node.name,
+                node.version, node.doc, node.metadata, node.origins)
+
+
+def moved(value: Any, seed: int, key: str) -> Any:
+    """Each float element one ulp up, down or left alone, at random. Zeros and integers stay what they are.
+
+    A tensor of integers (a 1 in `1 - mask`, a -10000) stays too: such numbers are exact, and moving them would
+    make a graph look far more sensitive than it is.
+    """
+    if isinstance(value, list):
+        return [moved(item, seed, f"{key}[{index}]") for index, item in enumerate(value)]
+    if not isinstance(value, np.ndarray) or dtypes.name_of(value.dtype) not in dtypes.FLOATS or not value.size:
+        return value
+    wide = value if value.dtype == np.float64 else value.astype(np.float32)
+    with np.errstate(all="ignore"):
+        if bool((wide == np.rint(wide)).all()):
+            return value
+        rng = np.random.default_rng((seed, zlib.crc32(key.encode())))
+        pattern = rng.integers(-1, 2, min(value.size, _PATTERN)).astype(wide.dtype)
+        step = 1 + np.resize(pattern, value.shape) * wide.dtype.type(_epsilon(value.dtype))
+        return (wide * step).astype(value.dtype)
+
+
+def _epsilon(dtype: np.dtype) -> float:
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+class TwinProgram:
+    """A graph prepared for one variation. `node_function` may replace single nodes (see `pins`)."""
+
+    def __init__(self, graph: Graph, twin: Twin,
+                 node_function: Callable[[Node, Callable[[], NodeFunction]], NodeFunction | None] | None,
+                 seed: int, fixed_inputs: frozenset[str] = frozenset()) -> None:
+        self.graph, self.twin, self.fixed = graph, twin, fixed_inputs
+        self._cache: dict[int, np.ndarray] = {}
+        plain = not twin.wide and twin.moved is None
+        hooks = Hooks(constant=None if plain else self._constant, node=widen_node if twin.wide else None,
+                      function=node_function)
+        self.context = Context.of(graph, seed, hooks)
+        self.program = Program(graph, self.context)
+
+    def _constant(self, name: str, constant: Constant) -> np.ndarray:
+        found = self._cache.get(id(constant))
+        if found is None:
+            found = self._vary(constant.array, constant.digest if constant.size < 4096 else name)
+            if found.nbytes <= _CACHED_BYTES:
+                self._cache[id(constant)] = found
+        return found
+
+    def _vary(self, value: Any, key: str) -> Any:
+        if self.twin.moved is not None:
+            value = moved(value, self.twin.moved, key)
+        return widen(value) if self.twin.wide else value
+
+    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Output name -> value, for checked values of all inputs."""
+        arguments = [
+            widen(value) if name in self.fixed and self.twin.wide
+            else value if name in self.fixed else self._vary(value, name)
+            for name, value in values.items()
+        ]
+        with np.errstate(all="ignore"):
+            found = self.program.run(arguments)
+        return dict(zip(self.graph.outputs, found))

@@ -1,0 +1,219 @@
+"""`validate(original, optimized)`: the verdict, after several draws of inputs at several sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from graphs import dtypes
+from graphs.errors import InvalidOption, NotExecutable
+from graphs.ir import Graph
+from graphs.types import TensorType
+
+from ..feeds import default_sizes, draw, input_symbols, size_candidates, smaller_sizes
+from .compare import Terms
+from .pins import DISCRETE, OPAQUE, RANDOM, Pins, find_pins
+from .report import FAILED, PASSED, OutputCheck, Round, Validation
+from .rounds import CannotRun, Comparison, probe
+
+CLASSES = ("exact", "rounding", "finite", "approximate")
+LEAST_SHARE = 0.05  # an output of which less could be compared in every round is not validated
+MAX_SIZES = 3
+SMALL, MAX_REPEATS = 256, 8  # inputs of fewer elements are drawn several times
+
+Feeds = Mapping[str, Any]
+
+
+def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
+             feeds: Feeds | Sequence[Feeds] | None = None, seed: int = 0, sizes: dict[str, int] | None = None,
+             rtol: float | None = None, atol: float | None = None, rounds: int = 2) -> Validation:
+    """Run both graphs on random inputs (or on `feeds`, one mapping or several) and compare all outputs.
+
+    `rounds` is the number of ordinary draws, each at other sizes of the symbolic dimensions where there are any; a
+    draw with special values follows, except for the classes `finite` and `approximate`. `sizes` fixes sizes. `rtol`
+    and `atol` replace the measured yardstick. The same arguments give the same verdict.
+    """
+    if exactness not in CLASSES:
+        raise InvalidOption("exactness", f"{exactness!r} is no class", f"use one of {', '.join(CLASSES)}")
+    result = Validation(exactness)
+    reason = _contract(original, optimized)
+    if reason is not None:
+        result.status, result.reason = FAILED, reason
+        return result
+    terms = Terms(exactness, rtol, atol)
+    pins = find_pins(original, optimized)
+    verdict = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds)
+    doubtful = any(not check.ok and check.unpinnable for check in verdict.outputs)
+    if verdict.status == FAILED and doubtful and any(pin.kind == DISCRETE for pin in pins.pairs):
+        again = _attempt(original, optimized, pins.without_discrete(), terms, feeds, seed, sizes, rounds)
+        if again.ok:
+            again.notes.append("discrete nodes could not be paired; compared without pairing them")
+            return again
+    return verdict
+
+
+def compare_feeds(original: Graph, optimized: Graph, feeds: Feeds | Sequence[Feeds], exactness: str = "rounding",
+                  seed: int = 0, rtol: float | None = None, atol: float | None = None) -> Validation:
+    """Compare on the user's own data only."""
+    return validate(original, optimized, exactness, feeds=feeds, seed=seed, rtol=rtol, atol=atol)
+
+
+def _contract(original: Graph, optimized: Graph) -> str | None:
+    """Names and dtypes of inputs and outputs stay."""
+    for kind, before, after in (("inputs", original.inputs, optimized.inputs),
+                                ("outputs", original.outputs, optimized.outputs)):
+        if list(before) != list(after):
+            return f"the {kind} are {', '.join(after)} instead of {', '.join(before)}"
+    for name in original.inputs:
+        a, b = (graph.types.get(name) or graph.declared.get(name) for graph in (original, optimized))
+        if isinstance(a, TensorType) and isinstance(b, TensorType) and a.dtype != b.dtype:
+            return f"input {name!r} is {b.dtype} instead of {a.dtype}"
+    return None
+
+
+def _attempt(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,
+             seed: int, sizes: dict[str, int] | None, rounds: int) -> Validation:
+    result = Validation(terms.exactness)
+    strangers = [node for kind, node in pins.alone_optimized if kind in (OPAQUE, RANDOM)]
+    if strangers:
+        result.reason = f"{strangers[0].label} is not executed alike in both graphs: it has no partner in the original"
+        result.status = FAILED
+        return result
+    comparison = Comparison(original, optimized, pins, terms, seed)
+    try:
+        plan = _given(feeds, seed) if feeds is not None else _draws(comparison, seed, sizes, rounds, result)
+        worst = _run_rounds(comparison, plan, feeds, result)
+    except NotExecutable as reason:
+        result.reason = f"{reason.where}: {reason.found}"
+        return result
+    result.outputs = list(worst.values())
+    result.notes += comparison.notes
+    result.executed = comparison.executed()
+    skipped = comparison.not_executed()
+    if skipped:
+        result.notes.append(f"not executed: {', '.join(skipped)}")
+    _conclude(result, original)
+    return result
+
+
+def _given(feeds: Feeds | Sequence[Feeds], seed: int) -> list[Round]:
+    count = 1 if isinstance(feeds, Mapping) else len(feeds)
+    return [Round(seed, {}, given=True) for _ in range(count)]
+
+
+def _draws(comparison: Comparison, seed: int, sizes: dict[str, int] | None, rounds: int,
+           result: Validation) -> list[Round]:
+    """The rounds to run: sizes at which the original runs, an ordinary draw for each, then special values."""
+    graph = comparison.original
+    base, why = None, ""
+    for candidate in size_candidates(graph, sizes):
+        reason = probe(graph, seed, candidate, comparison)
+        if reason is None:
+            base = candidate
+            break
+        why = why or reason
+        if not input_symbols(graph):
+            break
+    if base is None:
+        result.reason = f"the original does not run on drawn inputs: {why}"
+        return []
+    several = [base]
+    free = [name for name in input_symbols(graph) if name not in (sizes or {})]
+    for candidate in smaller_sizes(graph, base) if free else ():
+        candidate = {**candidate, **(sizes or {})}
+        if len(several) < min(MAX_SIZES, max(2, rounds)) and candidate not in several and (
+                probe(graph, seed, candidate, comparison) is None):
+            several.append(candidate)
+    repeats = _repeats(graph, seed, base)
+    plan = [Round(seed + k, several[k % len(several)], wide=k == 0 or not comparison.large)
+            for k in range(max(rounds, len(several), repeats))]
+    if not graph.inputs:
+        return plan[:1]
+    if comparison.terms.exactness in ("exact", "rounding") and _has_floats(graph):
+        exact = comparison.terms.exactness == "exact"
+        for k in range(repeats):
+            plan.append(Round(seed + 101 + 2 * k, several[k % len(several)], special=True, wide=not comparison.large))
+            if exact or not comparison.large:
+                plan.append(Round(seed + 102 + 2 * k, base, special=True, huge=True))
+    elif not _has_floats(graph):
+        plan += [Round(seed + 101 + k, several[k % len(several)], special=True) for k in range(repeats)]
+    return plan
+
+
+def _repeats(graph: Graph, seed: int, sizes: dict[str, int]) -> int:
+    """More draws where inputs are so small that one draw would miss signs and most special values."""
+    arrays = [value for value in draw(graph, seed, sizes).values() if not isinstance(value, list)]
+    elements = max((value.size for value in arrays), default=SMALL)
+    return min(MAX_REPEATS, max(1, -(-SMALL // max(1, elements))))
+
+
+def _has_floats(graph: Graph) -> bool:
+    types = [graph.types.get(name) or graph.declared.get(name) for name in graph.inputs]
+    return any(isinstance(type_, TensorType) and type_.dtype in dtypes.FLOATS for type_ in types)
+
+
+def _run_rounds(comparison: Comparison, plan: list[Round], feeds: Feeds | Sequence[Feeds] | None,
+                result: Validation) -> dict[str, OutputCheck]:
+    worst: dict[str, OutputCheck] = {}
+    given = [feeds] if isinstance(feeds, Mapping) else list(feeds or [])
+    for index, each in enumerate(plan):
+        try:
+            checks = _settled(comparison, each, given[index] if each.given else None)
+        except CannotRun as reason:
+            each.reason = str(reason)
+            if each.given or not each.special:
+                result.notes.append(f"the original does not run in round {index}: {reason}")
+            continue
+        for check in checks:
+            check.round = len(result.rounds)
+            present = worst.get(check.name)
+            if present is None or check.worse_than(present):
+                if present is not None and not each.special:
+                    check.share = max(check.share, present.share)
+                worst[check.name] = check
+            elif not each.special:
+                present.share = max(present.share, check.share)
+        each.ok = all(check.ok for check in checks)
+        each.reason = next((f"{check.name}: {check.reason}" for check in checks if not check.ok), "")
+        result.rounds.append(each)
+        if not each.ok:
+            break
+    return worst
+
+
+def _settled(comparison: Comparison, each: Round, given: Feeds | None) -> list[OutputCheck]:
+    """The checks of a round. Behind discrete nodes that are not pinned a chance tie may fail a right graph: two more
+    draws decide, and a graph that fails both of them is wrong."""
+    checks = comparison.check(each, given)
+    failing = [check for check in checks if not check.ok]
+    if given is not None or not failing or not all(check.name in comparison.jumping for check in failing):
+        return checks
+    for extra in (1001, 2002):
+        again = comparison.check(Round(each.seed + extra, each.sizes, each.special, each.huge, wide=each.wide))
+        if any(not check.ok for check in again):
+            return checks
+    return again
+
+
+def _conclude(result: Validation, original: Graph) -> None:
+    failed = next((check for check in result.outputs if not check.ok), None)
+    if failed is not None:
+        result.status = FAILED
+        result.reason = f"{failed.name}: {failed.reason}"
+        return
+    if not result.rounds:
+        result.reason = result.reason or "no round could be run"
+        return
+    compared = [check for check in result.outputs if check.name in original.outputs and check.elements]
+    blind = next((check for check in compared if check.share < LEAST_SHARE), None)
+    if blind is not None:
+        result.reason = (f"output {blind.name!r}: only {blind.share:.1%} could be compared, elsewhere the original "
+                         "itself changes when inputs or weights change by one ulp")
+        return
+    result.status = PASSED
+
+
+def first_sizes(graph: Graph, count: int = 1) -> list[dict[str, int]]:
+    """The first candidates for sizes, for callers that only want plausible ones."""
+    return list(islice(size_candidates(graph), count)) or [default_sizes(graph)]
