@@ -8,7 +8,7 @@ from importlib import import_module
 
 from .declare import Rule, allowed
 
-MODULES = ("elementwise", "movement")
+MODULES = ("elementwise", "arithmetic", "movement")
 
 
 @lru_cache(maxsize=1)

@@ -5,7 +5,9 @@
         meaning="Two transposes in a row are one transpose.",
         before="Transpose(Transpose(x, perm=p), perm=q)",
         after="Transpose(x, perm=r)",
-        example='graph opset 17 (x: float32[2, 3, 4]) -> (y) { t = Transpose(x, perm=[1, 0, 2]) y = Transpose(t, perm=[0, 2, 1]) }',
+        example='''graph opset 17 (x: float32[2, 3, 4]) -> (y) {
+            t = Transpose(x, perm=[1, 0, 2])
+            y = Transpose(t, perm=[0, 2, 1]) }''',
         near_miss='graph ... the guard, or the pattern, must refuse here',
     )
     def transpose_transpose(m: Match) -> Outcome:

@@ -129,7 +129,8 @@ class _Parser:
                 constant, optional, rest = constant or mark == "$", optional or mark == "?", rest or mark == "*"
             return Variable(self.take(), constant, optional, rest)
         if kind != "name":
-            raise ParseError(f"pattern {self.text!r}, column {self.at + 1}", f"found {text!r}", "write a variable or an operator")
+            raise ParseError(f"pattern {self.text!r}, column {self.at + 1}", f"found {text!r}",
+                             "write a variable or an operator")
         name = self.take()
         label = ""
         if self.peek()[1] == ":":
@@ -197,5 +198,6 @@ def parse_pattern(text: str, labels: frozenset[str] = frozenset()) -> Pattern | 
     parser = _Parser(text, labels=set(labels))
     found = parser.value()
     if parser.peek()[0] != "end":
-        raise ParseError(f"pattern {text!r}, column {parser.at + 1}", f"found {parser.peek()[1]!r} after the end", "remove it")
+        raise ParseError(f"pattern {text!r}, column {parser.at + 1}", f"found {parser.peek()[1]!r} after the end",
+                         "remove it")
     return found
