@@ -116,9 +116,7 @@ class Comparison:
         """More rounds would hardly change a verdict: all are decided, or equal within twice the floor."""
         limit = max(2 * self.floor, self.threshold)
         others = [result for name, result in self.results.items() if name != self.baseline]
-        return all(
-            each.verdict != "equal" or (each.low > 1 - limit and each.high < 1 + limit) for each in others
-        )
+        return all(each.verdict != "equal" or (each.low > 1 - limit and each.high < 1 + limit) for each in others)
 
     def choose(self, preference: Sequence[str]) -> str:
         """The name to take: the fastest; of those not told apart from it, the first in `preference`
@@ -162,9 +160,7 @@ class Comparison:
                 }
                 for name, each in self.results.items()
             },
-            "samples": {
-                name: {"wall": list(each.wall), "cpu": list(each.cpu)} for name, each in self.samples.items()
-            },
+            "samples": {name: {"wall": list(each.wall), "cpu": list(each.cpu)} for name, each in self.samples.items()},
             "twin": {"wall": list(self.twin.wall), "cpu": list(self.twin.cpu)},
         }
 
@@ -173,10 +169,7 @@ class Comparison:
         """The reverse of `to_dict`, with another `kind` if given. Raises KeyError or TypeError where fields
         lack.
         """
-        lists = {
-            name: SampleLists(tuple(each["wall"]), tuple(each["cpu"]))
-            for name, each in data["samples"].items()
-        }
+        lists = {name: SampleLists(tuple(each["wall"]), tuple(each["cpu"])) for name, each in data["samples"].items()}
         twin = SampleLists(tuple(data["twin"]["wall"]), tuple(data["twin"]["cpu"]))
         return Comparison(
             data["baseline"],
@@ -274,9 +267,7 @@ def estimated(
     results = {}
     for name, value in seconds.items():
         ratio = value / base
-        results[name] = Result(
-            ratio, ratio, ratio, 0.0, _verdict_of_estimates(value, base, floor), value, 0.0
-        )
+        results[name] = Result(ratio, ratio, ratio, 0.0, _verdict_of_estimates(value, base, floor), value, 0.0)
     return Comparison(
         baseline,
         results,

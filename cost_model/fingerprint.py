@@ -132,6 +132,4 @@ def _source_of(package: str) -> str:
 @lru_cache(maxsize=1)
 def onnxruntime_cpu() -> Fingerprint:
     """The CPU with ONNX Runtime; NumPy runs none of its kernels and is left out."""
-    return Fingerprint.of(
-        {**cpu(), "onnxruntime": version_of("onnxruntime") or version_of("onnxruntime-gpu")}
-    )
+    return Fingerprint.of({**cpu(), "onnxruntime": version_of("onnxruntime") or version_of("onnxruntime-gpu")})

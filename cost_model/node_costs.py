@@ -105,9 +105,7 @@ class NodeCosts:
         """Signatures that are only estimated and can be measured: the largest estimates first."""
         return sorted(self._missing, key=lambda key: (-self._costs[key].seconds, key))
 
-    def measure(
-        self, signatures: Iterable[str] | None = None, budget_seconds: float | None = None
-    ) -> Measured:
+    def measure(self, signatures: Iterable[str] | None = None, budget_seconds: float | None = None) -> Measured:
         """Measure what is missing (or the named signatures of that) until the budget in seconds is used
         up.
         """
@@ -190,9 +188,7 @@ class NodeCosts:
         """With sizes for symbols, in types; attributes that hold symbols do not exist."""
         if all(each.type is None or each.type.is_static for each in spec.inputs):
             return spec
-        inputs = tuple(
-            dataclasses.replace(each, type=static_type(each.type, self.sizes)) for each in spec.inputs
-        )
+        inputs = tuple(dataclasses.replace(each, type=static_type(each.type, self.sizes)) for each in spec.inputs)
         return dataclasses.replace(spec, inputs=inputs)
 
 

@@ -56,9 +56,7 @@ def peaks(timings: Timings, threads: int, fingerprint: Fingerprint | None = None
             if fingerprint is not None and fingerprint != numpy_cpu():
                 raise KeyError(key)
             amount, samples = measure(threads)
-            record = timings.add(
-                key, HOST, device, "peak", samples, amount / min(samples), {"amount": amount}
-            )
+            record = timings.add(key, HOST, device, "peak", samples, amount / min(samples), {"amount": amount})
         found.append(record.median)
     flops, cache_bytes, memory_bytes = found
     return Peaks(flops, cache_bytes, memory_bytes, threads)

@@ -16,7 +16,7 @@ from graphs.types import TensorType
 
 from .costs import NodeInput, NodeSpec
 
-_BLOCK = 1 << 20  # elements drawn; larger tensors repeat them (drawing 100 MB of weights would take a second)
+_BLOCK = 1 << 16  # elements drawn; larger tensors repeat them (drawing 100 MB of weights would take a second)
 # Operators whose floating-point inputs must be, or usually are, positive; NaN and division by 0 would not
 # be typical.
 _POSITIVE = frozenset({"Log", "Sqrt", "Pow", "Reciprocal", "Div", "Acosh", "BatchNormalization"})
@@ -142,9 +142,7 @@ def output_types(spec: NodeSpec) -> list[TensorType | None] | None:
 
 
 def _holds_graph(spec: NodeSpec) -> bool:
-    values = [
-        item for value in spec.attrs.values() for item in (value if isinstance(value, tuple) else (value,))
-    ]
+    values = [item for value in spec.attrs.values() for item in (value if isinstance(value, tuple) else (value,))]
     return any(isinstance(item, Graph) for item in values)
 
 

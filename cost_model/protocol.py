@@ -1,10 +1,11 @@
 """The one way in which egraft measures time.
 
-*One thing* (`measure_one`): warm-up, as many repetitions inside a sample that it lasts long enough for the
-clock, several samples, all kept. *Several things* (`compare`): in every round each is sampled once, in
-changing order, and the baseline twice; what counts is the ratio within a round, so that a machine that
-becomes slower as a whole changes nothing. The two samples of the baseline (A/A) tell which ratio is still
-noise.
+*One thing* (`measure_one`): between samples of a reference, because a shared machine may be 1.5 times
+slower for a while; what counts is the ratio to it. Warm-up, as many repetitions inside a sample that it
+lasts long enough for the clock, several samples, all kept. *Several things* (`compare`): in every round
+each is sampled once, in changing order, and the baseline twice; what counts is the ratio within a round, so
+that a machine that becomes slower as a whole changes nothing. The two samples of the baseline (A/A) tell
+which ratio is still noise.
 
 CPU time decides where the work runs in one thread: being preempted does not count then. Wall time decides
 elsewhere. Both are kept.
@@ -70,16 +71,35 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """All samples of one thing. `inner` runs made one sample; `clock` is the one to go by."""
+    """All samples of one thing. `inner` runs made one sample; `clock` is the one to go by.
+
+    `references`, if any, are samples of a reference that takes `nominal` seconds: one before each sample
+    and one after the last.
+    """
 
     samples: tuple[Sample, ...]
     inner: int
     clock: ClockName
+    references: tuple[Sample, ...] = ()
+    nominal: float = 0.0
+
+    @property
+    def raw(self) -> tuple[float, ...]:
+        """Seconds per run as the clock that decides showed them."""
+        return tuple(getattr(each, self.clock) for each in self.samples)
+
+    @property
+    def around(self) -> tuple[float, ...]:
+        """Seconds per run of the reference around each sample, empty without one."""
+        times = [max(getattr(each, self.clock), 1e-12) for each in self.references]
+        return tuple((before + after) / 2 for before, after in itertools.pairwise(times))
 
     @property
     def seconds(self) -> tuple[float, ...]:
-        """Seconds per run by the clock that decides."""
-        return tuple(getattr(each, self.clock) for each in self.samples)
+        """Seconds per run, each scaled by what the reference around it showed."""
+        if not self.references:
+            return self.raw
+        return tuple(each * self.nominal / beside for each, beside in zip(self.raw, self.around))
 
     @property
     def median(self) -> float:
@@ -137,27 +157,52 @@ def warm_up(run: Run, settings: Settings, clocks: Clocks = REAL) -> int:
     return max(1, min(100_000, math.ceil(settings.sample / best)))
 
 
-def measure_one(
-    run: Run, threads: int = 1, budget: float = 0.02, settings: Settings | None = None, clocks: Clocks = REAL
-) -> Samples:
-    """Time one thing: at least 3 samples, then more until `budget` seconds are over or they agree.
+@dataclass(frozen=True)
+class Reference:
+    """Known work that is sampled beside what is measured: a run of it takes `nominal` seconds on a quiet
+    machine.
+    """
 
-    They agree when there are 7 or more and half of them lie within 1 % of the median.
+    run: Run
+    nominal: float
+    inner: int
+
+
+def measure_one(
+    run: Run,
+    threads: int = 1,
+    budget: float = 0.02,
+    settings: Settings | None = None,
+    clocks: Clocks = REAL,
+    reference: Reference | None = None,
+    inner: int | None = None,
+) -> Samples:
+    """Time one thing: at least 3 samples, then more until `budget` seconds are over or the median is known.
+
+    It counts as known after 7 samples or more, when its error as the deviations tell it is below 1 %. With a
+    `reference`, sampled before and after each sample, seconds are those of a machine on which the reference
+    takes its nominal time.
     """
     settings = settings or Settings()
     start = clocks.wall()
-    inner = warm_up(run, settings, clocks)
+    if inner is None:  # else it has been warmed up, and so many runs make a sample
+        inner = warm_up(run, settings, clocks)
     samples: list[Sample] = []
+    references: list[Sample] = []
+    if reference is not None:
+        references.append(take_sample(reference.run, reference.inner, clocks))
     while True:
         samples.append(take_sample(run, inner, clocks))
+        if reference is not None:
+            references.append(take_sample(reference.run, reference.inner, clocks))
         count = len(samples)
+        clock = _trusted(clock_for(threads), [*samples, *references])
+        nominal = reference.nominal if reference is not None else 0.0
+        found = Samples(tuple(samples), inner, clock, tuple(references), nominal)
         if count >= settings.max_rounds or (count >= 3 and clocks.wall() - start >= budget):
-            break
-        if count >= 7:
-            times = [getattr(each, clock_for(threads)) for each in samples]
-            if spread_of(times) <= 0.01 * median_of(times):
-                break
-    return Samples(tuple(samples), inner, _trusted(clock_for(threads), samples))
+            return found
+        if count >= 7 and 1.25 * found.spread <= 0.01 * found.median * math.sqrt(count):
+            return found
 
 
 def _trusted(clock: ClockName, samples: Sequence[Sample]) -> ClockName:

@@ -42,9 +42,7 @@ class GraphRoofline:
         return asdict(self)
 
 
-def graph_roofline(
-    graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch: float = 0.0
-) -> GraphRoofline:
+def graph_roofline(graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch: float = 0.0) -> GraphRoofline:
     """The roofline of a graph (nested graphs left out) at sizes of its symbols. Types must have been
     inferred.
 

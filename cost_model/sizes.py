@@ -18,9 +18,7 @@ BY_NAME: tuple[tuple[frozenset[str], int], ...] = (
     (frozenset({"batch", "bs", "n", "b", "samples", "batchsize", "nbatch"}), 1),
     (frozenset({"past", "cache", "kv"}), 128),
     (
-        frozenset(
-            {"seq", "sequence", "length", "len", "time", "t", "tokens", "token", "steps", "frames", "seqlen"}
-        ),
+        frozenset({"seq", "sequence", "length", "len", "time", "t", "tokens", "token", "steps", "frames", "seqlen"}),
         128,
     ),
     (frozenset({"height", "width", "h", "w"}), 224),
@@ -31,9 +29,7 @@ BY_POSITION_BATCH, BY_POSITION_IMAGE, BY_POSITION_IDS = 1, 224, 128
 MAX_SETS = 16
 
 
-def default_measure_sizes(
-    graph: Graph, dims: Mapping[str, int | Sequence[int]] | None = None
-) -> dict[str, int]:
+def default_measure_sizes(graph: Graph, dims: Mapping[str, int | Sequence[int]] | None = None) -> dict[str, int]:
     """Symbol -> size for every symbol of the graph's inputs; of several sizes asked for, the first.
 
     Without a size in `dims`: by name batch 1, sequence-like 128, height and width 224; a name that tells
@@ -44,9 +40,7 @@ def default_measure_sizes(
     return measure_size_sets(graph, dims)[0]
 
 
-def measure_size_sets(
-    graph: Graph, dims: Mapping[str, int | Sequence[int]] | None = None
-) -> list[dict[str, int]]:
+def measure_size_sets(graph: Graph, dims: Mapping[str, int | Sequence[int]] | None = None) -> list[dict[str, int]]:
     """Every combination of the sizes asked for (at most 16), the first sizes first; see
     `default_measure_sizes`.
     """
@@ -56,17 +50,13 @@ def measure_size_sets(
         values = [sizes] if isinstance(sizes, int) else list(sizes)
         if name not in base:
             known = ", ".join(sorted(base)) or "none: all sizes are fixed"
-            raise InvalidOption(
-                f"--dim {name}", f"the model's inputs have no dimension {name!r}", f"known: {known}"
-            )
+            raise InvalidOption(f"--dim {name}", f"the model's inputs have no dimension {name!r}", f"known: {known}")
         if not values or any(size < 1 for size in values):
             raise InvalidOption(f"--dim {name}", f"impossible size in {values}", "give sizes of at least 1")
         asked[name] = values
     combinations = list(itertools.product(*asked.values()))
     if len(combinations) > MAX_SETS:
-        raise InvalidOption(
-            "--dim", f"{len(combinations)} combinations of sizes", f"ask for at most {MAX_SETS}"
-        )
+        raise InvalidOption("--dim", f"{len(combinations)} combinations of sizes", f"ask for at most {MAX_SETS}")
     return [{**base, **dict(zip(asked, chosen))} for chosen in combinations]
 
 

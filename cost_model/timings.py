@@ -226,9 +226,7 @@ class Timings:
             return 0
         sql = f"DELETE FROM {_TABLE} WHERE {' OR '.join(conditions)}"
         with self._lock:
-            return self._try(
-                lambda db: _in_transaction(db, lambda: db.execute(sql, values).rowcount), 0, writing=True
-            )
+            return self._try(lambda db: _in_transaction(db, lambda: db.execute(sql, values).rowcount), 0, writing=True)
 
     def close(self) -> None:
         """Close the file; the next call opens it again. What only memory holds is lost."""
@@ -289,9 +287,7 @@ class Timings:
         self._fingerprints.setdefault(digest, fingerprint.text)
         return digest
 
-    def _try(
-        self, action: Callable[[sqlite3.Connection], Answer], otherwise: Answer, writing: bool = False
-    ) -> Answer:
+    def _try(self, action: Callable[[sqlite3.Connection], Answer], otherwise: Answer, writing: bool = False) -> Answer:
         """Run on the file. Damage sets the file aside and tries once more; what cannot be written stays in
         memory.
         """
@@ -357,8 +353,7 @@ class Timings:
             self.writable = False
             self.close()
             warnings.warn(
-                f"timing database {self.path} cannot be written ({error}); new measurements are kept in "
-                "memory only",
+                f"timing database {self.path} cannot be written ({error}); new measurements are kept in memory only",
                 TimingsWarning,
                 stacklevel=4,
             )
@@ -422,9 +417,7 @@ def _record(row: tuple[Any, ...]) -> Record | None:
     try:
         names = [name.strip() for name in _COLUMNS.split(",")]
         data = dict(zip(names, row, strict=True))
-        return Record.from_dict(
-            {**data, "samples": json.loads(data["samples"]), "note": json.loads(data["note"])}
-        )
+        return Record.from_dict({**data, "samples": json.loads(data["samples"]), "note": json.loads(data["note"])})
     except (ValueError, TypeError):  # a damaged row is a miss
         return None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +31,7 @@ RESOLUTION = 1e-8  # seconds: the least that a measured node is said to take
 # They move no data inside a graph, though alone, between the caller's buffers, they must copy.
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 _CHAIN = 32
+_TINY = 20e-6  # seconds: below, a chain of tiny nodes is the better reference
 Feeds = Mapping[str, np.ndarray]
 
 
@@ -85,9 +88,7 @@ class Target(ABC):
         reason = self.available()
         if reason is not None:
             found, _, fix = reason.partition("; ")
-            raise TargetUnavailable(
-                f"target {self.name}", found, fix or "choose another target: `egraft targets`"
-            )
+            raise TargetUnavailable(f"target {self.name}", found, fix or "choose another target: `egraft targets`")
 
     def default_threads(self) -> int:
         """What the runtime would use on its own."""
@@ -111,9 +112,7 @@ class Target(ABC):
         return FREE if spec.op == "Constant" and not spec.domain else None
 
     @abstractmethod
-    def measure_node(
-        self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET
-    ) -> Cost:
+    def measure_node(self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET) -> Cost:
         """Measure one node now and store the result. A node that cannot be measured alone has source
         `roofline` and 0 seconds here; `NodeCosts` puts the estimate in."""
 
@@ -171,8 +170,53 @@ def chain(length: int) -> tuple[Graph, dict[str, np.ndarray]]:
     return graph, {"v0": np.full(1, 0.5, np.float32)}
 
 
+def reference_work() -> tuple[Graph, dict[str, np.ndarray]]:
+    """A matrix multiplication and an elementwise operator, to see how fast the machine is at the moment."""
+    spec = NodeSpec(
+        "MatMul",
+        "",
+        {},
+        (NodeInput(TensorType("float32", (64, 256))), NodeInput(TensorType("float32", (256, 256)), True)),
+        1,
+        17,
+    )
+    graph, feeds = node_graph(spec)
+    graph.nodes.append(Node("Exp", ("x2",), ("y1",), version=13))
+    graph.inputs.append("x2")
+    graph.outputs.append("y1")
+    for name in ("x2", "y1"):
+        graph.types[name] = TensorType("float32", (64, 1024))
+    graph.declared["x2"] = graph.types["x2"]
+    return graph, {**feeds, "x2": np.linspace(-1, 1, 65536, dtype=np.float32).reshape(64, 1024)}
+
+
 class MeasuredTarget(Target):
     """A target whose runtime is in this process."""
+
+    def __init__(self) -> None:
+        self._references: dict[tuple[int, str, int], Runner] = {}
+
+    def reference(self, name: str, threads: int, timings: Timings) -> protocol.Reference:
+        """`work` or `chain`: what nodes are measured beside. Its nominal time is measured once per
+        database.
+        """
+        place = (os.getpid(), name, threads)  # a session does not survive a fork
+        if place not in self._references:
+            self._references[place] = self.prepare(
+                *(reference_work() if name == "work" else chain(1 + _CHAIN)), threads
+            )
+        runner = self._references[place]
+        inner = protocol.warm_up(runner.run, protocol.Settings())
+        key = f"reference {name} threads={threads}"
+        record = timings.get(key, self.name, self.fingerprint)
+        if record is None:
+            samples: list[float] = []
+            for _ in range(5):
+                samples.extend(protocol.measure_one(runner.run, threads, 0.02).raw)
+                time.sleep(0.01)  # a disturbance often lasts for tens of milliseconds
+            nominal = float(np.quantile(samples, 0.25))
+            record = timings.add(key, self.name, self.fingerprint, "peak", samples, nominal)
+        return protocol.Reference(runner.run, record.median, inner)
 
     def overhead(self, threads: int, timings: Timings) -> Overhead:
         """From chains of 1 and 33 nodes on one element: the slope is `launch`, what is left of the first
@@ -181,18 +225,12 @@ class MeasuredTarget(Target):
         keys = [f"overhead {name} threads={threads}" for name in ("call", "launch")]
         found = [timings.get(key, self.name, self.fingerprint) for key in keys]
         if found[0] is None or found[1] is None:
-            runners = {str(length): self.prepare(*chain(length), threads) for length in (1, 1 + _CHAIN)}
-            rounds = [
-                (
-                    protocol.measure_one(runners["1"], threads, 0.02),
-                    protocol.measure_one(runners[str(1 + _CHAIN)], threads, 0.02),
-                )
-                for _ in range(3)
-            ]
-            for runner in runners.values():
-                runner.close()
-            launches = [max((long.median - short.median) / _CHAIN, RESOLUTION) for short, long in rounds]
-            calls = [max(short.median - launch, 0.0) for (short, _), launch in zip(rounds, launches)]
+            reference = self.reference("chain", threads, timings)
+            runner = self.prepare(*chain(1), threads)
+            shorts = protocol.measure_one(runner.run, threads, 0.1, reference=reference).seconds
+            runner.close()
+            launches = [max((reference.nominal - short) / _CHAIN, RESOLUTION) for short in shorts]
+            calls = [max(short - launch, 0.0) for short, launch in zip(shorts, launches)]
             found = [
                 timings.add(key, self.name, self.fingerprint, "peak", samples, float(np.median(samples)))
                 for key, samples in zip(keys, (calls, launches))
@@ -201,9 +239,7 @@ class MeasuredTarget(Target):
         assert call is not None and launch is not None
         return Overhead(call.median, launch.median)
 
-    def measure_node(
-        self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET
-    ) -> Cost:
+    def measure_node(self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET) -> Cost:
         """Run the node in a session of its own; the call overhead is taken off, that of the launch stays."""
         overhead = self.overhead(threads, timings)
         key = self.key(spec, threads)
@@ -214,13 +250,21 @@ class MeasuredTarget(Target):
             graph, feeds = node_graph(one_element(spec) if is_view(spec) else spec)
             runner = self.prepare(graph, feeds, threads)
             try:
-                timed = protocol.measure_one(runner, threads, budget)
+                inner = protocol.warm_up(runner.run, protocol.Settings())
+                quick = protocol.take_sample(runner.run, inner).wall < _TINY
+                reference = self.reference("chain" if quick else "work", threads, timings)
+                timed = protocol.measure_one(runner.run, threads, budget, reference=reference, inner=inner)
             finally:
                 runner.close()
             samples, median = timed.seconds, timed.median
-            note = {"clock": timed.clock, "inner": timed.inner, "call": overhead.call}
-            if timed.clock == "cpu":
-                note["wall"] = [each.wall for each in timed.samples]
+            note = {
+                "clock": timed.clock,
+                "inner": timed.inner,
+                "call": overhead.call,
+                "raw": list(timed.raw),
+                "reference": list(timed.around),
+                "wall": [each.wall for each in timed.samples],
+            }
         except Unsupported as error:
             median, note = math.inf, {"unsupported": str(error)}
         except ImportError:
@@ -228,9 +272,7 @@ class MeasuredTarget(Target):
         except Exception as error:
             # Whatever a runtime raises for data that do not fit: recorded, and the node is estimated.
             note = {"failed": f"{type(error).__name__}: {error}"[:500]}
-        record = timings.add(
-            key, self.name, self.fingerprint, "node", samples, median, note, replace_failed=True
-        )
+        record = timings.add(key, self.name, self.fingerprint, "node", samples, median, note, replace_failed=True)
         return cost_from(record, "measured")
 
     def compare(
@@ -282,9 +324,7 @@ def one_element(spec: NodeSpec) -> NodeSpec:
         attrs.update(axes=(0,))
     elif spec.op == "Flatten":
         attrs.update(axis=0)
-    return NodeSpec(
-        spec.op, spec.domain, attrs, inputs, spec.output_count, spec.opset, spec.version, spec.opsets
-    )
+    return NodeSpec(spec.op, spec.domain, attrs, inputs, spec.output_count, spec.opset, spec.version, spec.opsets)
 
 
 def view_key(spec: NodeSpec, threads: int) -> str:

@@ -26,9 +26,7 @@ class _Cuda(Target):
         """No device, no fingerprint."""
         return Fingerprint.of({"device": "none"})
 
-    def measure_node(
-        self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET
-    ) -> Cost:
+    def measure_node(self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET) -> Cost:
         """Raises TargetUnavailable."""
         self.require()
         raise AssertionError(f"{self.name} is available and cannot measure")
@@ -75,9 +73,7 @@ class EgraftCuda(_Cuda):
     def available(self) -> str | None:
         """The reason why not."""
         if find_spec("cupy") is None:
-            return (
-                "the Python package cupy is not installed; pip install 'egraft[cuda12]' or 'egraft[cuda13]'"
-            )
+            return "the Python package cupy is not installed; pip install 'egraft[cuda12]' or 'egraft[cuda13]'"
         import cupy
 
         try:

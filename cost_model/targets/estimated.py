@@ -25,9 +25,7 @@ class _Estimating(Target):
     measures = False
     database: Timings | None = None
 
-    def measure_node(
-        self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET
-    ) -> Cost:
+    def measure_node(self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET) -> Cost:
         """Nothing is measured: 0 seconds, source `roofline`."""
         return Cost(0.0, "roofline", note=f"{self.name} measures nothing")
 

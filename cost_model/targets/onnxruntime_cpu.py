@@ -122,9 +122,7 @@ def session_options(threads: int) -> Any:
 
 
 def _weight_bytes(graph: Graph) -> int:
-    constants: dict[int, Constant] = {
-        id(each): each for inner in graph.walk() for each in inner.constants.values()
-    }
+    constants: dict[int, Constant] = {id(each): each for inner in graph.walk() for each in inner.constants.values()}
     return sum(each.nbytes for each in constants.values())
 
 

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from .base import Target
 
 
-def verdict_key(
-    digests: Mapping[str, str], baseline: str, feeds: Mapping[str, np.ndarray], threads: int
-) -> str:
+def verdict_key(digests: Mapping[str, str], baseline: str, feeds: Mapping[str, np.ndarray], threads: int) -> str:
     """Names the comparison of these graphs at these sizes; names and order of the others do not matter."""
     others = sorted(set(digests.values()) - {digests[baseline]})
     shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feeds.values())
@@ -55,9 +53,7 @@ def compare_graphs(
         for name in graphs:
             if one_each[digests[name]] == name:
                 runners[name] = target.prepare(graphs[name], feeds, threads)
-        found = protocol.compare(
-            {name: runner.run for name, runner in runners.items()}, baseline, threads, settings
-        )
+        found = protocol.compare({name: runner.run for name, runner in runners.items()}, baseline, threads, settings)
     finally:
         for runner in runners.values():
             runner.close()
@@ -73,16 +69,12 @@ def compare_graphs(
             median(seconds),
             {"comparison": renamed.to_dict()},
         )
-        if (
-            record.note["comparison"] != renamed.to_dict()
-        ):  # another process was first: go on with its verdict
+        if record.note["comparison"] != renamed.to_dict():  # another process was first: go on with its verdict
             return from_record(record, digests, baseline)
     return _for_names(renamed, digests, baseline)
 
 
-def from_record(
-    record: Record, digests: Mapping[str, str], baseline: str, recorded: bool = False
-) -> Comparison:
+def from_record(record: Record, digests: Mapping[str, str], baseline: str, recorded: bool = False) -> Comparison:
     """The stored comparison under the names of today."""
     stored = Comparison.from_dict(record.note["comparison"], "recorded" if recorded else "database")
     return _for_names(stored, digests, baseline)
