@@ -122,6 +122,12 @@ def _flatten(site: Site) -> list[Type | None]:
     return [data.with_shape((dims.product(data.shape[:axis]), dims.product(data.shape[axis:])))]
 
 
+def _write_flatten(attrs: dict[str, object], version: int) -> dict[str, object] | None:
+    axis = attrs["axis"]
+    assert isinstance(axis, int)
+    return None if version < 11 and axis < 0 else attrs  # runtimes refuse a negative axis there
+
+
 def _squeeze(site: Site) -> list[Type | None]:
     data = site.type(0)
     if data is None or data.shape is None:
@@ -207,7 +213,8 @@ OPERATORS: list[Operator] = [
              {"shape": 1}, movement=True, contents=_move, read=legacy_read, write=_write_reshape),
     Operator("Transpose", _transpose, (1, 13, 21, 23, 24, 25), {"perm": None}, movement=True,
              contents=_transpose_contents),
-    Operator("Flatten", _flatten, (1, 9, 11, 13, 21, 23, 24, 25), {"axis": 1}, movement=True, contents=_move),
+    Operator("Flatten", _flatten, (1, 9, 11, 13, 21, 23, 24, 25), {"axis": 1}, movement=True, contents=_move,
+             write=_write_flatten),
     Operator("Squeeze", _squeeze, (1, 11, 13, 21, 23, 24, 25), {"axes": None}, {"axes": 1}, movement=True,
              contents=_move),
     Operator("Unsqueeze", _unsqueeze, (1, 11, 13, 21, 23, 24, 25), {"axes": REQUIRED}, {"axes": 1}, movement=True,

@@ -206,7 +206,9 @@ def _write_clip(attrs: dict[str, object], version: int) -> dict[str, object] | N
             return None
         else:
             kept[name] = float(bound)
-    return kept
+    low, high = kept.get("min"), kept.get("max")
+    crossed = isinstance(low, float) and isinstance(high, float) and low > high
+    return None if crossed else kept  # runtimes refuse crossed bounds in attributes
 
 
 def _read_cast(attrs: dict[str, object], version: int) -> dict[str, object] | None:

@@ -116,6 +116,12 @@ def _parts(site: Site, size: DimLike) -> list[DimLike]:
     return [smaller(chunk_, larger(dims.sub(size, dims.mul(index, chunk_)), 0)) for index in range(count)]
 
 
+def _write_split(attrs: dict[str, object], version: int) -> dict[str, object] | None:
+    if version >= 18 and attrs["split"] is None and attrs["num_outputs"] is None:
+        return None  # there the number of parts must stand in the node
+    return needs(num_outputs=(18, None))(attrs, version)
+
+
 def _tile(site: Site) -> list[Type | None]:
     data = site.type(0)
     if data is None or data.shape is None:
@@ -454,13 +460,18 @@ def _expand_contents(site: Site) -> Contents | None:
 
 
 def _compress(site: Site) -> list[Type | None]:
-    data = site.type(0)
-    if data is None or data.shape is None:
-        return [data]
+    data, chosen = site.type(0), site.content(1)
+    if data is None:
+        return [None]
+    count: DimLike = site.unknown_dim()
+    if chosen is not None and all(isinstance(each, int) for each in chosen):
+        count = sum(each != 0 for each in chosen)
     if site.attrs["axis"] is None:
-        return [data.with_shape((site.unknown_dim(),))]
+        return [data.with_shape((count,))]
+    if data.shape is None:
+        return [data]
     axis = axis_of(site, integer(site, "axis"), len(data.shape))
-    return [data.with_shape((*data.shape[:axis], site.unknown_dim(), *data.shape[axis + 1 :]))]
+    return [data.with_shape((*data.shape[:axis], count, *data.shape[axis + 1 :]))]
 
 
 def _write_shape(attrs: dict[str, object], version: int) -> dict[str, object] | None:
@@ -475,7 +486,7 @@ OPERATORS: list[Operator] = [
              read=_read_concat),
     # Version 1 takes the parts from an input or an attribute.
     Operator("Split", _split, (2, 11, 13, 18), {"axis": 0, "split": None, "num_outputs": None}, {"split": 1},
-             movement=True, write=needs(num_outputs=(18, None))),
+             movement=True, write=_write_split),
     Operator("Tile", _tile, (6, 13), {"repeats": REQUIRED}, {"repeats": 1}, movement=True),
     Operator("Slice", _slice, (1, 10, 11, 13),
              {"starts": REQUIRED, "ends": REQUIRED, "axes": None, "steps": None},
