@@ -36,7 +36,7 @@ def _gather_contents(site: Site) -> Contents | None:
     where = indices.astype(np.int64)
     if where.size and (where.min() < -data.shape[axis] or where.max() >= data.shape[axis]):
         return None  # an error when it runs, if it ever runs
-    return as_contents(np.take(data, where, axis=axis), type_.dtype)
+    return as_contents(np.asarray(np.take(data, where, axis=axis), object), type_.dtype)
 
 
 def _gather_elements(site: Site) -> list[Type | None]:

@@ -39,8 +39,8 @@ def drop_unused_outputs(graph: Graph) -> list[str]:
         read.update(node.uses)
     changed: list[str] = []
     for node in graph.nodes:
-        if node.is_opaque or len(node.outputs) < 2:
-            continue
+        if node.is_opaque or len(node.outputs) < 2 or not is_pure(node):
+            continue  # training-mode BatchNormalization must name all its outputs
         found = schema(node.op, graph.opset, node.domain) if node.domain == "" else None
         if found is None:
             continue

@@ -1,0 +1,221 @@
+"""The search of one graph: saturate, price e-nodes, extract, build, and say what was found but does not pay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from cost_model.costs import ABSENT, Cost, NodeInput, NodeSpec
+from cost_model.signature import small_array
+from graphs.constants import Constant
+from graphs.ir import Graph
+from search import ENode, Saturated, build, extract, saturate
+from search import budget as budgets
+from search import trace as search_trace
+
+from .context import Context
+from .progress import Clock
+from .rewriting import Candidate, Improved
+
+# Ties between forms of equal time go to the one with fewer nodes.
+TIE_SECONDS = 1e-9
+# A rule that makes nodes never chosen is "found, does not pay"; shown are this many.
+SHOWN_UNUSED = 30
+
+
+class Prices:
+    """Seconds of e-nodes on the target, at the sizes of the run."""
+
+    def __init__(self, saturated: Saturated, context: Context) -> None:
+        self.saturated = saturated
+        self.costs = context.costs
+        self._values = _small_constants(saturated)
+        self._specs: dict[int, NodeSpec | None] = {}
+
+    def __call__(self, enode: ENode) -> float:
+        """Seconds, infinite for what cannot be written or has no kernel (original nodes always can stay)."""
+        if enode.kind != "op" or enode.cls in self.saturated.constant:
+            return 0.0
+        if isinstance(enode.spelling, str):
+            return math.inf if enode.origin is None else self._original(enode)
+        cost = self.cost(enode)
+        if math.isinf(cost.seconds):
+            return math.inf if enode.origin is None else TIE_SECONDS
+        return cost.seconds + TIE_SECONDS
+
+    def _original(self, enode: ENode) -> float:
+        """An original node whose form has no spelling is kept as it was written."""
+        assert enode.origin is not None
+        cost = self.costs.node_in(self.saturated.graph, self.saturated.graph.nodes[enode.origin])
+        return TIE_SECONDS if math.isinf(cost.seconds) else cost.seconds + TIE_SECONDS
+
+    def cost(self, enode: ENode) -> Cost:
+        """The node's cost with its source."""
+        spec = self.spec(enode)
+        return self.costs.cost_of(spec)
+
+    def signature(self, enode: ENode) -> str:
+        """The key that the cost is filed under."""
+        return self.costs.signature(self.spec(enode))
+
+    def spec(self, enode: ENode) -> NodeSpec:
+        """What is to be measured for an e-node."""
+        known = self._specs.get(enode.index)
+        if known is not None:
+            return known
+        assert enode.spelling is not None and not isinstance(enode.spelling, str)
+        inputs = tuple(self._input(enode, position) for position in range(len(enode.args)))
+        graph = self.saturated.graph
+        spec = NodeSpec(enode.spelling.op, enode.domain, enode.spelling.attrs, inputs, len(enode.outputs),
+                        graph.opset, opsets=dict(graph.opsets))
+        self._specs[enode.index] = spec
+        return spec
+
+    def _input(self, enode: ENode, position: int) -> NodeInput:
+        arg = enode.args[position]
+        if arg < 0:
+            return ABSENT
+        value = self._values.get(arg)
+        array = None if value is None else small_array(value)
+        return NodeInput(enode.inputs[position], enode.constants[position], array)
+
+
+def _small_constants(saturated: Saturated) -> dict[int, Constant]:
+    found: dict[int, Constant] = {}
+    for enode in saturated.enodes:
+        if enode.leaf is not None and enode.leaf.kind == "constant" and enode.leaf.value is not None:
+            found.setdefault(enode.cls, enode.leaf.value)
+    return found
+
+
+def count_nodes(saturated: Saturated) -> Callable[[ENode], float]:
+    """The objective `nodes`: one for each node, a little less for cheap ones so that ties are decided."""
+
+    def cost(enode: ENode) -> float:
+        if enode.kind not in ("op", "opaque") or enode.cls in saturated.constant:
+            return 0.0
+        if isinstance(enode.spelling, str) and enode.origin is None:
+            return math.inf
+        return 1.0
+
+    return cost
+
+
+def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> None:
+    """Fill `improved` with candidates. Raises SearchFailed where the child process gave nothing."""
+    clock.enter("saturate", f"{len(graph.nodes)} nodes")
+    saturated = saturate(graph, context.rules, context.effort.budget, keep=context.options.keep)
+    clock.note(stop=saturated.stop, **_plain(saturated.statistics))
+    _report_conflicts(saturated, context)
+    improved.statistics = {"stop": saturated.stop, **_plain(saturated.statistics)}
+    improved.refusals = _refusals(saturated)
+    prices = Prices(saturated, context)
+    selections = _select(saturated, prices, context, clock)
+    clock.enter("build")
+    for name, selection in selections.items():
+        built = build.build_graph(graph, saturated, selection)
+        improved.candidates.append(Candidate(name, built, _tracer(graph, saturated, selection, built, prices),
+                                             total(selection, prices)))
+    improved.predicted_input = sum(prices(enode) for enode in set(_incumbent(saturated)))
+    improved.cost_source = "/".join(sorted(context.costs.sources()))
+    improved.not_used = _not_used(saturated, selections, prices)
+
+
+def _incumbent(saturated: Saturated) -> list[ENode]:
+    return list(extract.incumbent(saturated).enodes)
+
+
+def total(selection: extract.Selection, prices: Prices) -> float:
+    """Predicted seconds of a selection: each chosen node once."""
+    return sum(prices(enode) for enode in selection.enodes)
+
+
+def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock) -> dict[str, extract.Selection]:
+    """Extract, measure what was chosen but only estimated, extract again; then the diverse finalists."""
+    clock.enter("measure")
+    best: extract.Selection | None = None
+    if context.options.objective == "time":
+        for _ in range(context.effort.rounds):
+            best = extract.exact(saturated, prices, context.effort.extract_seconds)
+            wanted = {prices.signature(enode) for enode in [*best.enodes, *_incumbent(saturated)]
+                      if enode.kind == "op" and enode.cls not in saturated.constant
+                      and not isinstance(enode.spelling, str)}
+            if not wanted & set(context.costs.missing()):
+                break
+            context.costs.measure(wanted)
+    clock.enter("extract")
+    selections: dict[str, extract.Selection] = {}
+    if context.options.objective == "time":
+        selections["fastest predicted"] = extract.exact(saturated, prices, context.effort.extract_seconds)
+    selections["fewest nodes"] = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
+    return selections
+
+
+def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, built: Graph,
+            prices: Prices) -> Callable[[], list[dict[str, Any]]]:
+    known: list[list[dict[str, Any]]] = []
+
+    def steps() -> list[dict[str, Any]]:
+        if not known:
+            known.append([step.to_dict() for step in search_trace.rebuild(graph, saturated, selection, built)])
+        return known[0]
+
+    return steps
+
+
+def _refusals(saturated: Saturated) -> dict[str, Any]:
+    return {name: each.to_dict() for name, each in saturated.refusals.items()}
+
+
+def _plain(statistics: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in statistics.items() if name != "matches"}
+
+
+def _report_conflicts(saturated: Saturated, context: Context) -> None:
+    for conflict in saturated.conflicts:
+        context.warn(f"rules {', '.join(conflict.rules) or 'unknown'} made values of different type equal and were not "
+                     "used: a defect of egraft, please report it")
+    for error in saturated.errors:
+        context.warn(f"a rule failed and was skipped: {error}")
+
+
+def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], prices: Prices) -> list[dict[str, Any]]:
+    """Rules that fired without any of their new nodes being chosen for speed: found, does not pay here."""
+    best = selections.get("fastest predicted")
+    if best is None:
+        return []
+    chosen = {enode.index for enode in best.enodes}
+    used = {name for enode in best.enodes for name in enode.rules}
+    rows: dict[str, dict[str, Any]] = {}
+    for firing in saturated.firings:
+        rule = saturated.rule_of(firing)
+        made = [saturated.of_label[label] for label in firing.built if label in saturated.of_label]
+        new = [enode for enode in made if enode.origin is None and enode.kind == "op"
+               and enode.cls not in saturated.constant]
+        if not new or rule.name in used or any(enode.index in chosen for enode in new):
+            continue
+        row = rows.setdefault(rule.name, {"rule": rule.name, "exactness": rule.exactness, "meaning": rule.meaning,
+                                          "places": 0, "example": None})
+        row["places"] += 1
+        if row["example"] is None:
+            row["example"] = _example(saturated, firing, new, prices)
+    return sorted(rows.values(), key=lambda row: (-row["places"], row["rule"]))[:SHOWN_UNUSED]
+
+
+def _example(saturated: Saturated, firing: Any, new: list[ENode], prices: Prices) -> dict[str, Any]:
+    """Predicted seconds of the old and of the new nodes of one firing."""
+    roots = [saturated.incumbent.get(saturated.classes[label]) for label in firing.roots]
+    old = [enode for enode in roots if enode is not None]
+    return {"old": [str(enode) for enode in old], "new": [str(enode) for enode in new],
+            "old_seconds": sum(prices(enode) for enode in old), "new_seconds": sum(prices(enode) for enode in new)}
+
+
+def fewest_nodes(graph: Graph, context: Context) -> Graph:
+    """A nested graph with as few nodes as the rules allow."""
+    if not graph.nodes:
+        return graph
+    saturated = saturate(graph, context.rules, budgets.LOW, keep=context.options.keep)
+    _report_conflicts(saturated, context)
+    selection = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
+    return build.build_graph(graph, saturated, selection)
