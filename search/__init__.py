@@ -1,0 +1,38 @@
+"""Equality saturation: a graph and rules in, all equal forms out; extraction, the way back, and the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from graphs.ir import Graph
+from rules.declare import Rule
+
+from .budget import HIGH, LOW, NORMAL, Budget
+from .encode import encode
+from .saturated import ENode, Saturated, read_back
+from .worker import saturate_tables
+
+__all__ = ["HIGH", "LOW", "NORMAL", "Budget", "ENode", "Saturated", "saturate"]
+
+
+def saturate(graph: Graph, rules: Sequence[Rule], budget: Budget = NORMAL,
+             keep: Collection[str] = ()) -> Saturated:
+    """All forms of a graph that the rules find within the budget, in a child process.
+
+    Types must be inferred. Nodes named in `keep` stay as they are. Raises SearchFailed where the process ended
+    before it had anything to show; otherwise `stop` says why it stopped.
+    """
+    encoded = encode(graph, keep)
+    rules, dropped = list(rules), []
+    while True:
+        outcome = saturate_tables(encoded.tables, rules, budget)
+        if not outcome.conflicts:
+            break
+        # An unsound rule joined values of different type: nothing of this e-graph may be used.
+        blamed = {name for conflict in outcome.conflicts for name in conflict.rules}
+        dropped += outcome.conflicts
+        kept = [rule for rule in rules if rule.name not in blamed]
+        rules = kept if len(kept) < len(rules) else []
+    saturated = read_back(encoded, outcome, rules)
+    saturated.conflicts = dropped
+    return saturated

@@ -1,0 +1,245 @@
+"""Rows of egglog queries as matches that guards understand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rules.declare import Match, NodeView, Operand, Rule
+from rules.matching import match_attributes
+from rules.pattern import Variable
+
+from .compile import Ref, Shape, Variant
+from .egraph import EGraph
+from .snapshot import Snapshot
+from .terms import ABSENT
+
+Row = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Found:
+    """A match ready to fire, with the labels that the log keeps (`roots` are labels of the matched nodes)."""
+
+    match: Match
+    roots: tuple[int, ...]
+    matched: tuple[int, ...]
+    bindings: tuple[tuple[str, object], ...]
+    rows: list[tuple[Variant, Row]]
+
+
+@dataclass(slots=True)
+class _Place:
+    """One row, looked at: bindings, root views and labels. None of its classes has an unknown type."""
+
+    bindings: dict[str, Any]
+    views: tuple[NodeView, ...]
+    roots: tuple[int, ...]
+    matched: tuple[int, ...]
+
+
+class Reader:
+    """Turns rows into matches against one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.forms_asked = 0
+        self._made: dict[int, set[int]] = {}
+        self._groups: dict[int, dict[tuple[str, Row], tuple[Variant, Row]]] = {}
+        self._fired: dict[int, dict[int, frozenset[tuple[int, ...]]]] = {}
+        self._operands: dict[int, Operand | None] = {}
+        self._of: object = None
+
+    def made(self, index: int, labels: Iterable[int]) -> None:
+        """Remember which nodes a rule made (a group rule does not join its own results again)."""
+        self._made.setdefault(index, set()).update(labels)
+
+    def rows(self, egraph: EGraph, variant: Variant, rows: Iterable[Any]) -> list[Row]:
+        """Recorded rows, classes as their smallest labels."""
+        values, number, width = self.snapshot.values, egraph.engine.value_to_i64, len(variant.columns)
+        return [(*(values[value] for value in row.inputs[:width]), *map(number, row.inputs[width:])) for row in rows]
+
+    def canonical(self, variant: Variant, row: Row) -> Row:
+        """An older row in present classes."""
+        width = len(variant.columns)
+        return (*map(self.snapshot.of, row[:width]), *row[width:])
+
+    def operand(self, class_: int) -> Operand | None:
+        """A class as guards see it, None where its type or rank is unknown."""
+        if self._of is not self.snapshot.classes:
+            self._operands, self._of = {}, self.snapshot.classes
+        if class_ not in self._operands:
+            self._operands[class_] = self._operand(class_)
+        return self._operands[class_]
+
+    def _operand(self, class_: int) -> Operand | None:
+        type_ = self.snapshot.types.get(class_)
+        if type_ is None or type_.shape is None:
+            return None
+        if class_ not in self.snapshot.constant:
+            return Operand(class_, type_, forms=lambda op: self.forms(class_, op))
+        facts, value = self.snapshot.facts(class_)
+        return Operand(class_, type_, True, facts, lambda: value, lambda op: self.forms(class_, op))
+
+    def forms(self, class_: int, op: str) -> Sequence[NodeView]:
+        """Nodes of an operator in a class."""
+        self.forms_asked += 1
+        tables, found, seen = self.snapshot.tables, [], set()
+        for label in self.snapshot.members.get(class_, ()):
+            at, output = label, 0
+            if tables.kind(label) == "proj":
+                at, output = tables.terms[label].args[0], tables.terms[label].attr
+            head = tables.heads[tables.terms[at].head]
+            if head.kind != "op" or head.op != op:
+                continue
+            key = self.snapshot.key(tables.terms[label])
+            view = self._view(at, label, output) if key not in seen else None
+            seen.add(key)
+            if view is not None:
+                found.append(view)
+        return found
+
+    def _view(self, at: int, label: int, output: int) -> NodeView | None:
+        tables = self.snapshot.tables
+        term, head = tables.terms[at], tables.heads[tables.terms[at].head]
+        type_ = self.snapshot.types.get(self.snapshot.of(label))
+        args = [None if arg == ABSENT else self.operand(self.snapshot.of(arg)) for arg in term.args]
+        unknown = any(arg is None and given != ABSENT for arg, given in zip(args, term.args, strict=True))
+        if unknown or type_ is None or type_.shape is None:
+            return None
+        return NodeView(head.op, tables.attrs[term.attr], tuple(args), type_, label, output, head.domain)
+
+    def singles(self, rule: Rule, rows: list[tuple[Variant, Row]]) -> list[Found]:
+        """Matches of a rule without a group."""
+        found = []
+        for variant, row in rows:
+            place = self._place(variant, row)
+            if place is not None and len(set(map(self.snapshot.of, place.roots))) == len(place.roots):
+                match = Match(place.bindings, place.views, self.snapshot.tables.opset)
+                found.append(Found(match, place.roots, place.matched, _log(place.bindings), [(variant, row)]))
+        return found
+
+    def groups(self, index: int, rule: Rule, rows: list[tuple[Variant, Row]]) -> list[Found]:
+        """Matches of a group rule: all members that share the group's class, where there is a new one."""
+        known = self._groups.setdefault(index, {})
+        for variant, row in rows:
+            known[variant.name, row] = (variant, row)
+        fresh = {(variant.name, self.canonical(variant, row)): (variant, self.canonical(variant, row))
+                 for variant, row in known.values()}
+        self._groups[index] = fresh
+        made, fired = self._made.get(index, set()), self._fired.setdefault(index, {})
+        groups: dict[int, dict[int, tuple[_Place, Variant, Row]]] = {}
+        for variant, row in fresh.values():
+            place = self._place(variant, row)
+            if place is not None and place.matched[-1] not in made:
+                shared = int(place.bindings[rule.group].key)
+                groups.setdefault(shared, {}).setdefault(self.snapshot.of(place.roots[0]), (place, variant, row))
+        found = []
+        for shared, members in sorted(groups.items()):
+            mark = frozenset(place.matched for place, _, _ in members.values())
+            if len(members) > 1 and fired.get(shared) != mark:
+                fired[shared] = mark
+                found.append(self._group(sorted(members.items())))
+        return found
+
+    def _group(self, members: list[tuple[int, tuple[_Place, Variant, Row]]]) -> Found:
+        opset, places = self.snapshot.tables.opset, [place for _, (place, _, _) in members]
+        each = tuple(Match(place.bindings, place.views, opset) for place in places)
+        first = places[0]
+        return Found(Match(first.bindings, first.views, opset, each), tuple(r for p in places for r in p.roots),
+                     tuple(label for place in places for label in place.matched), _log(first.bindings),
+                     [(variant, row) for _, (_, variant, row) in members])
+
+    def _place(self, variant: Variant, row: Row) -> _Place | None:
+        """Bindings of a row, None where an attribute differs, a value has no known rank or is absent."""
+        width = len(variant.columns)
+        classes = dict(zip(variant.columns, row[:width], strict=True))
+        attributes = {id(node): attr for node, attr in zip(variant.nodes, row[width:], strict=True)}
+        bindings: dict[str, Any] = {}
+        if not self._bind(variant, classes, bindings):
+            return None
+        matched: list[int] = []
+        views: list[NodeView] = []
+        roots: list[int] = []
+        for shape in variant.shapes:
+            visited = self._visit(shape, classes, attributes, bindings, matched)
+            if visited is None:
+                return None
+            label, view = visited
+            roots.append(label)
+            views.append(view)
+        return _Place(bindings, tuple(views), tuple(roots), tuple(matched))
+
+    def _bind(self, variant: Variant, classes: dict[str, int], bindings: dict[str, Any]) -> bool:
+        nothing = self.snapshot.of(ABSENT)
+        for node in variant.nodes:
+            for variable in node.pattern.args:
+                if isinstance(variable, Variable):
+                    bindings.setdefault(variable.name, () if variable.rest else None)
+        for name, places in _places(variant).items():
+            variable = places[0].variable
+            operands = [None if classes[place.column] == nothing else self.operand(classes[place.column])
+                        for place in places]
+            absent = variable.optional and classes[places[0].column] == nothing
+            if any(operand is None for operand in operands) and not absent:
+                return False
+            bindings[name] = tuple(operands) if variable.rest else operands[0]
+        return True
+
+    def _visit(self, shape: Shape, classes: dict[str, int], attributes: dict[int, int], bindings: dict[str, Any],
+               matched: list[int]) -> tuple[int, NodeView] | None:
+        """The label and view of a matched node; bindings and matched labels grow."""
+        snapshot, pattern = self.snapshot, shape.pattern
+        args: list[int] = []
+        for arg in shape.args:
+            if isinstance(arg, Shape):
+                inner = self._visit(arg, classes, attributes, bindings, matched)
+                if inner is None:
+                    return None
+                args.append(snapshot.of(inner[0]))
+            else:
+                args.append(ABSENT if arg is None else classes[arg.column])
+        label = snapshot.find(pattern.domain, pattern.op, attributes[id(shape)], args)
+        output = pattern.output or 0
+        if label is not None and pattern.output is not None:
+            label = snapshot.find_output(label, output)
+        elif label is not None and snapshot.tables.outputs[attributes[id(shape)]] > 1:
+            return None
+        if label is None:
+            return None
+        operands = tuple(None if arg == ABSENT else self.operand(arg) for arg in args)
+        type_ = snapshot.types.get(snapshot.of(label))
+        if type_ is None or type_.shape is None:
+            return None
+        view = NodeView(pattern.op, snapshot.tables.attrs[attributes[id(shape)]], operands, type_, label, output,
+                        pattern.domain)
+        found = match_attributes(view, pattern, bindings)
+        if found is None:
+            return None
+        bindings.update(found)
+        if pattern.label:
+            bindings[pattern.label] = view
+        matched.append(label)
+        return label, view
+
+
+def _places(variant: Variant) -> dict[str, list[Ref]]:
+    """Columns of each variable, each column once."""
+    places: dict[str, dict[str, Ref]] = {}
+    for node in variant.nodes:
+        for arg in node.args:
+            if isinstance(arg, Ref):
+                places.setdefault(arg.variable.name, {})[arg.column] = arg
+    return {name: list(columns.values()) for name, columns in places.items()}
+
+
+def _log(bindings: dict[str, Any]) -> tuple[tuple[str, object], ...]:
+    """Value variables with the labels of their classes."""
+    logged: list[tuple[str, object]] = []
+    for name, value in bindings.items():
+        if isinstance(value, Operand):
+            logged.append((name, value.key))
+        elif isinstance(value, tuple) and value and all(isinstance(item, Operand) for item in value):
+            logged.append((name, tuple(item.key for item in value)))
+    return tuple(logged)

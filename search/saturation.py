@@ -1,0 +1,272 @@
+"""Saturation: egglog finds matches, the rules' guards and right sides are Python, egglog merges what they made.
+
+One iteration: run the queries, read what they found and which classes there are, ask the guards of all new matches
+in a fixed order, insert the new terms and merge. Everything is ordered by labels, which are numbered as terms are
+made, so that two runs give the same tables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rules.declare import Refusal, Rule
+from rules.engine import fire
+
+from .budget import Budget
+from .compile import Variant, heads_of, variants
+from .egraph import EGraph
+from .matches import Found, Reader
+from .snapshot import Snapshot
+from .terms import Tables
+
+Row = tuple[int, ...]
+
+
+class Firing(NamedTuple):
+    """One use of a rule, in labels: roots with their replacements, matched and further used nodes, nodes made."""
+
+    rule: int
+    iteration: int
+    roots: tuple[tuple[int, int], ...]
+    matched: tuple[int, ...]
+    used: tuple[int, ...]
+    built: tuple[int, ...]
+    bindings: tuple[tuple[str, object], ...]
+
+
+@dataclass
+class Refusals:
+    """Why a rule did not fire: counts by reason, and the roots of the first place for each."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def add(self, reason: str, roots: tuple[int, ...]) -> None:
+        """Note one more."""
+        self.counts[reason] = self.counts.get(reason, 0) + 1
+        self.samples.setdefault(reason, roots)
+
+
+class Conflict(NamedTuple):
+    """Two classes of different type became one: some rule is wrong. `rules` fired where it came from."""
+
+    rules: tuple[str, ...]
+    labels: tuple[int, int]
+    types: tuple[str, str]
+
+
+@dataclass
+class Outcome:
+    """What saturation gives back: plain data."""
+
+    tables: Tables
+    classes: list[int]
+    firings: list[Firing]
+    refusals: dict[int, Refusals]
+    stop: str = ""
+    iterations: int = 0
+    seconds: float = 0.0
+    banned: dict[str, list[int]] = field(default_factory=dict)  # rule -> iterations in which it was put on hold
+    conflicts: list[Conflict] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    matches: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Standing:
+    """Where one rule stands: matches that wait, and how long it is on hold."""
+
+    pending: list[tuple[Variant, Row]] = field(default_factory=list)
+    seen: set[tuple[str, Row]] = field(default_factory=set)
+    retry: dict[tuple[str, Row], Variant] = field(default_factory=dict)  # refused, but a guard looked at forms
+    held_until: int = 0
+    times_held: int = 0
+
+
+class Saturation:
+    """The run over one graph's tables."""
+
+    def __init__(self, tables: Tables, rules: Sequence[Rule], budget: Budget,
+                 checkpoint: Callable[[Outcome], None] = lambda outcome: None) -> None:
+        self.tables, self.rules, self.budget, self.checkpoint = tables, list(rules), budget, checkpoint
+        self.egraph = EGraph(tables)
+        self.outcome = Outcome(tables, [], [], {})
+        self.standing = [_Standing() for _ in self.rules]
+        self.heads = [heads_of(rule) for rule in self.rules]
+        self.queries: dict[str, Variant] = {}
+        self.by_rule: list[list[str]] = [[] for _ in self.rules]
+        self.arities: dict[tuple[str, str], list[int]] = {}
+        self.snapshot = Snapshot(tables)
+        self.reader = Reader(self.snapshot)
+
+    def run(self) -> Outcome:
+        """Iterate until nothing is new or a limit is reached."""
+        start = time.perf_counter()
+        self._insert()
+        for iteration in range(1, self.budget.iterations + 1):
+            self.outcome.iterations = iteration
+            news = self._iterate(iteration)
+            self.outcome.seconds = time.perf_counter() - start
+            if self.outcome.conflicts:
+                self.outcome.stop = "two values of different type became equal"
+            elif len(self.tables.terms) >= self.budget.nodes:
+                self.outcome.stop = f"{self.budget.nodes} nodes"
+            elif not news:
+                self.outcome.stop = "saturated"
+            elif self.outcome.seconds > self.budget.seconds:
+                self.outcome.stop = f"{self.budget.seconds:g} s"
+            if self.outcome.stop:
+                break
+            self.checkpoint(self.outcome)
+        else:
+            self.outcome.stop = f"{self.budget.iterations} iterations"
+        self.outcome.classes = self.snapshot.classes
+        return self.outcome
+
+    def _insert(self, unions: Sequence[tuple[int, int]] = ()) -> None:
+        """Put new terms into the e-graph, merge, add the queries that can now match, and look at the classes."""
+        new = self.egraph.insert()
+        self.egraph.unite(unions)
+        grown = set()
+        for head_id, arity in new:
+            head = self.tables.heads[head_id]
+            if head.kind == "op":
+                self.arities.setdefault((head.op, head.domain), []).append(arity)
+                grown.add((head.op, head.domain))
+        if grown:
+            self._compile(grown)
+        self._settle()
+
+    def _compile(self, grown: set[tuple[str, str]]) -> None:
+        def arities(op: str, domain: str) -> list[int]:
+            return sorted(self.arities.get((op, domain), ()))
+
+        for index, rule in enumerate(self.rules):
+            if not (self.heads[index] & grown) or not self.heads[index] <= self.arities.keys():
+                continue
+            for variant in variants(rule, index, arities):
+                facts = variant.facts()
+                if "(Proj " in facts and "Proj" not in self.egraph.declared:
+                    continue
+                if any(self.queries[name].text == facts for name in self.by_rule[index]):
+                    continue
+                variant.text = facts
+                variant.name = f"F_{index}_{len(self.by_rule[index])}"
+                self.egraph.query(variant.name, facts, variant.row())
+                self.queries[variant.name] = variant
+                self.by_rule[index].append(variant.name)
+
+    def _settle(self) -> None:
+        """Bring constants and commutative orders to rest, then hold the classes fixed for one iteration."""
+        while True:
+            classes, values = self.egraph.classes(self.egraph.freeze())
+            news = self.snapshot.update(classes, values)
+            if not news.constants and not news.equal and not news.swapped:
+                break
+            for term, label in news.swapped:
+                new = self.tables.add(term, self.tables.types[label])
+                news.equal.append((label, new))
+            self.egraph.insert()
+            self.egraph.constants(news.constants)
+            self.egraph.unite(news.equal)
+        for labels, types in self.snapshot.conflicts:
+            blamed = self._blame(labels)
+            self.outcome.conflicts.append(Conflict(blamed, labels, types))
+
+    def _blame(self, labels: tuple[int, int]) -> tuple[str, ...]:
+        """Rules that made equal what is now in one class with a conflict, the last iteration's first."""
+        where = self.snapshot.classes[labels[0]]
+        last = self.outcome.iterations
+        near = {self.rules[firing.rule].name for firing in self.outcome.firings
+                if any(self.snapshot.classes[root] == where for root, _ in firing.roots)}
+        recent = {self.rules[firing.rule].name for firing in self.outcome.firings if firing.iteration >= last - 1}
+        return tuple(sorted(near or recent))
+
+    def _iterate(self, iteration: int) -> bool:
+        ready = [index for index, standing in enumerate(self.standing) if standing.held_until <= iteration]
+        names = [name for index in ready for name in self.by_rule[index]]
+        self.egraph.match(names)
+        frozen = self.egraph.freeze()
+        unions: list[tuple[int, int]] = []
+        before = len(self.tables.terms)
+        waiting = any(self.standing[index].pending for index in range(len(self.rules)) if index not in ready)
+        for index in ready:
+            waiting |= self._rule(index, iteration, frozen, unions)
+            if len(self.tables.terms) >= self.budget.nodes:
+                break
+        self.egraph.clear()
+        grown = len(self.tables.terms) > before
+        self._insert(unions)
+        held = any(standing.held_until > iteration for standing in self.standing)
+        return grown or bool(unions) or waiting or held
+
+    def _rule(self, index: int, iteration: int, frozen: Mapping[str, Any],
+              unions: list[tuple[int, int]]) -> bool:
+        """Fire one rule on its new matches; True if some have to wait."""
+        standing, rule = self.standing[index], self.rules[index]
+        rows = self._rows(index, frozen)
+        found = self.reader.groups(index, rule, rows) if rule.group else self.reader.singles(rule, rows)
+        limit = self.budget.matches << standing.times_held
+        if len(found) > limit and not rule.group:
+            standing.pending = [item for each in found[limit:] for item in each.rows]
+            standing.held_until = iteration + 1 + (self.budget.ban << standing.times_held)
+            standing.times_held += 1
+            self.outcome.banned.setdefault(rule.name, []).append(iteration)
+            found = found[:limit]
+        self.outcome.matches[index] = self.outcome.matches.get(index, 0) + len(found)
+        for each in found:
+            self._fire(index, each, iteration, unions)
+            if len(self.tables.terms) >= self.budget.nodes:
+                break
+        return bool(standing.pending)
+
+    def _rows(self, index: int, frozen: Mapping[str, Any]) -> list[tuple[Variant, Row]]:
+        """New rows of a rule's queries in present classes, those that waited first, each once."""
+        standing = self.standing[index]
+        fresh = [(variant, self.reader.canonical(variant, row)) for variant, row in standing.pending]
+        fresh += [(variant, self.reader.canonical(variant, row)) for (_, row), variant in standing.retry.items()]
+        again = {(variant.name, row) for variant, row in fresh}
+        standing.pending, standing.retry = [], {}
+        for name in self.by_rule[index]:
+            variant = self.queries[name]
+            rows = self.reader.rows(self.egraph, variant, frozen[name].rows)
+            fresh += [(variant, row) for row in sorted(rows)]
+        chosen: dict[tuple[str, Row], tuple[Variant, Row]] = {}
+        for variant, row in fresh:
+            key = (variant.name, row)
+            if key not in standing.seen or key in again:
+                standing.seen.add(key)
+                chosen[key] = (variant, row)
+        return list(chosen.values())
+
+    def _fire(self, index: int, found: Found, iteration: int, unions: list[tuple[int, int]]) -> None:
+        rule, refusals = self.rules[index], self.outcome.refusals.setdefault(index, Refusals())
+        looked = self.reader.forms_asked
+        try:
+            answer = fire(rule, found.match)
+        except Exception as error:  # a defect of the rule: the search goes on without this match and says so
+            answer = Refusal(f"the guard failed: {type(error).__name__}: {error}")
+            if len(self.outcome.errors) < 100:
+                self.outcome.errors.append(f"rule {rule.name}: {type(error).__name__}: {error}")
+        if isinstance(answer, Refusal):
+            refusals.add(answer.reason, found.roots)
+            if self.reader.forms_asked != looked:
+                for variant, row in found.rows:
+                    self.standing[index].retry[variant.name, row] = variant
+            return
+        built: list[int] = []
+        pairs: list[tuple[int, int]] = []
+        for root, replacement in zip(found.roots, answer, strict=True):
+            if replacement is not None:
+                label = self.snapshot.insert(replacement, built)
+                pairs.append((root, label))
+                if not self.snapshot.same(root, label):
+                    unions.append((root, label))
+        views = [view for each in (found.match, *found.match.members) for view in each.used]
+        used = tuple(int(view.key) for view in views)  # type: ignore[call-overload]
+        self.reader.made(index, built)
+        self.outcome.firings.append(Firing(index, iteration, tuple(pairs), found.matched, used, tuple(built),
+                                           found.bindings))

@@ -1,0 +1,133 @@
+"""Saturation in a child process that can be killed, stays warm, and is used again for the next graph."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+from graphs.errors import SearchFailed
+from rules.declare import Rule
+
+from .budget import Budget
+from .child import Job, RuleName, path_of
+from .saturation import Outcome
+from .terms import Tables
+
+START_SECONDS = 60.0
+
+
+class Worker:
+    """One child process. Not a `multiprocessing` process: those import the caller's main module again."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0",
+                       "OPENBLAS_NUM_THREADS": "1",
+                       "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        self.process = subprocess.Popen([sys.executable, "-m", "search.child", str(theirs.fileno())],
+                                        pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        theirs.close()
+        self.connection = Connection(ours.detach())
+        self.owner = os.getpid()
+        self.ready = False
+
+    def ask(self, job: Job) -> tuple[Outcome | None, str]:
+        """The outcome (perhaps only of a checkpoint), and why it is not complete ('' if it is)."""
+        best: Outcome | None = None
+        if not self.ready and not self._answers(START_SECONDS):
+            return None, "the search process did not start"
+        deadline = time.monotonic() + job.budget.hard_seconds
+        try:
+            self.connection.send_bytes(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
+            while True:
+                if not self.connection.poll(max(0.0, deadline - time.monotonic())):
+                    self.kill()
+                    return best, f"killed after {job.budget.hard_seconds:g} s"
+                message = self.connection.recv_bytes()
+                if message[:1] == b"e":
+                    self.kill()
+                    return best, message[1:].decode()
+                outcome: Outcome = pickle.loads(memoryview(message)[1:])
+                if message[:1] == b"d":
+                    return outcome, ""
+                best = outcome
+        except (EOFError, OSError):
+            self.kill()
+            return best, f"the search process died (status {self.process.returncode})"
+
+    def _answers(self, seconds: float) -> bool:
+        try:
+            self.ready = self.connection.poll(seconds) and self.connection.recv_bytes() == b"r"
+        except (EOFError, OSError):
+            self.ready = False
+        if not self.ready:
+            self.kill()
+        return self.ready
+
+    def kill(self) -> None:
+        """End the process now."""
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+    @property
+    def usable(self) -> bool:
+        """Alive, and started by this very process (not inherited by a fork)."""
+        return self.owner == os.getpid() and not self.connection.closed and self.process.poll() is None
+
+
+class Pool:
+    """Idle workers of this process; as many are started as are used at the same time."""
+
+    def __init__(self) -> None:
+        self._idle: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> Worker:
+        """An idle worker, or a new one."""
+        with self._lock:
+            while self._idle:
+                worker = self._idle.pop()
+                if worker.usable:
+                    return worker
+        return Worker()
+
+    def give(self, worker: Worker) -> None:
+        """Hand a worker back."""
+        if worker.usable:
+            with self._lock:
+                self._idle.append(worker)
+
+    def close(self) -> None:
+        """End all idle workers."""
+        with self._lock:
+            for worker in self._idle:
+                if worker.usable:
+                    worker.kill()
+            self._idle.clear()
+
+
+POOL = Pool()
+atexit.register(POOL.close)
+
+
+def saturate_tables(tables: Tables, rules: Sequence[Rule], budget: Budget) -> Outcome:
+    """Saturate in a child process. Raises SearchFailed if it ended without anything to show."""
+    names = [RuleName(rule.guard.__module__, path_of(rule), rule.name) for rule in rules]
+    worker = POOL.take()
+    outcome, reason = worker.ask(Job(tables, names, budget))
+    POOL.give(worker)
+    if outcome is None:
+        raise SearchFailed("saturation", reason, "lower the effort, or leave out the rule that grows without end")
+    if reason:
+        outcome.stop = f"{reason}; the state after iteration {outcome.iterations} counts"
+    return outcome
