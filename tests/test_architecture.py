@@ -24,7 +24,12 @@ LONG_FUNCTIONS: set[str] = set()
 # Used for comparison in benchmarks or to make test models, never by the product.
 FORBIDDEN_LIBRARIES = {"torch", "transformers", "onnxsim", "onnxslim", "openvino"}
 # Import names whose distribution is called something else.
-DISTRIBUTIONS = {"cupy": "cupy-cuda12x", "cupy_backends": "cupy-cuda12x", "starlette": "fastapi"}
+DISTRIBUTIONS = {
+    "cupy": "cupy-cuda12x",
+    "cupy_backends": "cupy-cuda12x",
+    "google": "protobuf",
+    "starlette": "fastapi",
+}
 
 
 def floor_of(path: Path) -> str:
