@@ -21,18 +21,21 @@ from .report import OutputCheck
 
 MEAN_FACTOR, MEAN_ULPS = 4.0, 4.0  # root mean square over the tensor
 PEAK_FACTOR, PEAK_ULPS = 10.0, 8.0  # every single element
-WIDE_ULPS = 2.0  # of the mean, where both graphs are compared in float64 and only constants carry rounding
+WIDE_MEAN_ULPS, WIDE_PEAK_ULPS = 0.5, 2.0  # of float32, where both graphs run in float64
 GROUP = 8  # a row or column of fewer elements says nothing about noise
 MEANINGFUL = 0.25  # allowed error beyond this part of the output's size: the element counts as not compared
 EDGE_ULPS = 64.0  # so near to the largest number, rounding decides whether it is infinite
 FLIPS_FACTOR, FLIPS_SHARE = 4.0, 1e-5  # discrete places that are not pinned: elements that may jump
 NAN, PLUS, MINUS = 1, 2, 3
+_FLOAT32_EPS = 2.0**-23
 
 
 @dataclass(slots=True)
 class Samples:
     """What the runs of one round gave for one output. `wide` is the float64 twin of the original (`wide_other` of
-    the optimized graph); `moved` and `wide_moved` are runs of the original with moved inputs and weights."""
+    the optimized graph); `moved` are runs of the original with moved inputs and weights. `wide_moved` are those
+    runs in float64 where what the optimized graph lacks was moved, `wide_other_moved` those of the optimized graph
+    where what is new there was moved."""
 
     original: Any
     optimized: Any
@@ -40,6 +43,7 @@ class Samples:
     wide: Any = None
     wide_other: Any = None
     wide_moved: list[Any] = field(default_factory=list)
+    wide_other_moved: list[Any] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,8 @@ def _with_arrays(samples: Samples, a: np.ndarray, b: np.ndarray) -> Samples:
     has_wide = fits(wide) and fits(other)
     return Samples(a, b, [np.asarray(each) for each in samples.moved if fits(each)],
                    np.asarray(wide) if has_wide else None, np.asarray(other) if has_wide else None,
-                   [np.asarray(each) for each in samples.wide_moved if fits(each)])
+                   [np.asarray(each) for each in samples.wide_moved if fits(each)],
+                   [np.asarray(each) for each in samples.wide_other_moved if fits(each)])
 
 
 def _compare_sequences(name: str, samples: Samples, terms: Terms) -> OutputCheck:
@@ -101,7 +106,8 @@ def _compare_sequences(name: str, samples: Samples, terms: Terms) -> OutputCheck
     worst = OutputCheck(name, elements=0)
     for index in range(len(a)):
         part = Samples(a[index], b[index], [item(each, index) for each in samples.moved], item(samples.wide, index),
-                       item(samples.wide_other, index), [item(each, index) for each in samples.wide_moved])
+                       item(samples.wide_other, index), [item(each, index) for each in samples.wide_moved],
+                       [item(each, index) for each in samples.wide_other_moved])
         check = compare(f"{name}[{index}]", part, terms)
         if check.worse_than(worst) or not worst.elements:
             worst = check
@@ -117,7 +123,8 @@ def _compare_parts(name: str, samples: Samples, terms: Terms) -> OutputCheck:
         return array.view(f"f{array.dtype.itemsize // 2}") if array.ndim else np.array([array.real, array.imag])
 
     parts = Samples(flat(samples.original), flat(samples.optimized), [flat(each) for each in samples.moved],
-                    flat(samples.wide), flat(samples.wide_other), [flat(each) for each in samples.wide_moved])
+                    flat(samples.wide), flat(samples.wide_other), [flat(each) for each in samples.wide_moved],
+                    [flat(each) for each in samples.wide_other_moved])
     return _compare_rounding(name, parts, terms)
 
 
@@ -234,7 +241,7 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
     excused, wrong = _non_finite(a, b, s, terms, eps, largest)
     if bool(wrong.any()):
         return _not_finite(name, s.original, s.optimized, wrong)
-    wide_check = _compare_wide(name, s, terms, eps) if s.wide is not None else None
+    wide_check = _compare_wide(name, s, terms) if s.wide is not None else None
     if wide_check is not None and not wide_check.ok:
         return wide_check
     usable = np.isfinite(a) & np.isfinite(b) & ~excused
@@ -263,8 +270,8 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
 
 
 def _judge(name: str, error: np.ndarray, noise: np.ndarray, ulp: np.ndarray, usable: np.ndarray, s: Samples,
-           against: str, terms: Terms, ulps: float = MEAN_ULPS) -> OutputCheck:
-    peak = PEAK_FACTOR * noise + PEAK_ULPS * ulp
+           against: str, terms: Terms, mean_ulps: float = MEAN_ULPS, peak_ulps: float = PEAK_ULPS) -> OutputCheck:
+    peak = PEAK_FACTOR * noise + peak_ulps * ulp
     check = _worst(name, error, peak, usable, s.original, s.optimized, against)
     if terms.jumps and not check.ok:
         jumped = usable & (error > peak)
@@ -274,7 +281,7 @@ def _judge(name: str, error: np.ndarray, noise: np.ndarray, ulp: np.ndarray, usa
             check = _worst(name, error, peak, usable, s.original, s.optimized, against)
     if not check.ok or not bool(usable.any()):
         return check
-    mean = MEAN_FACTOR * noise + ulps * ulp
+    mean = MEAN_FACTOR * noise + mean_ulps * ulp
     ratios = error[usable] / mean[usable]
     level = float(np.sqrt(np.mean(ratios**2)))
     if level > 1:
@@ -301,8 +308,9 @@ def _flips_allowed(s: Samples, peak: np.ndarray, usable: np.ndarray) -> float:
     return FLIPS_FACTOR * (sum(counts) / max(1, len(counts))) + FLIPS_SHARE * a.size
 
 
-def _compare_wide(name: str, s: Samples, terms: Terms, eps: float) -> OutputCheck:
-    """Both graphs in float64: what differs is not rounding, except that new constants are rounded."""
+def _compare_wide(name: str, s: Samples, terms: Terms) -> OutputCheck:
+    """Both graphs in float64: what differs is not rounding, except that constants which only one of them has are
+    rounded."""
     a, b = np.asarray(s.wide, np.float64), np.asarray(s.wide_other, np.float64)
     usable = np.isfinite(a) & np.isfinite(b)
     wrong = _classes(a) != _classes(b)
@@ -314,12 +322,13 @@ def _compare_wide(name: str, s: Samples, terms: Terms, eps: float) -> OutputChec
         return _not_finite(name, a, b, wrong)
     error = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, a, 0.0)), 0.0)
     size = np.where(usable, np.abs(a), 0.0)
-    noise = _noise(np.where(usable, a, 0.0), s.wide_moved, usable, terms.jumps)
+    noise = np.maximum(_noise(np.where(usable, a, 0.0), s.wide_moved, usable, terms.jumps),
+                       _noise(np.where(usable, b, 0.0), s.wide_other_moved, usable, terms.jumps))
     scale = np.maximum(size, local_level(size))
     tiny = float(ml_dtypes.finfo(s.original.dtype).smallest_subnormal) * 4
     both = Samples(a, b, s.wide_moved)
-    return _judge(name, error, noise, scale * eps + tiny, usable, both, "the original, both in float64", terms,
-                  WIDE_ULPS)
+    return _judge(name, error, noise, scale * _FLOAT32_EPS + tiny, usable, both, "the original, both in float64",
+                  terms, WIDE_MEAN_ULPS, WIDE_PEAK_ULPS)
 
 
 def _non_finite(a: np.ndarray, b: np.ndarray, s: Samples, terms: Terms, eps: float,

@@ -25,7 +25,7 @@ from graphs.types import TensorType, Type
 from .. import kernels
 from ..execute import CONTROL_FLOW, NodeFunction, Values
 from ..feeds import draw_array
-from .twins import Twin, moved, widen
+from .twins import Twin, vary
 
 OPAQUE, RANDOM, DISCRETE = "opaque", "random", "discrete"
 _ALWAYS = frozenset({
@@ -202,9 +202,7 @@ class Journal:
         return call
 
     def _varied(self, value: Any, key: str) -> Any:
-        if self.twin.moved is not None:
-            value = moved(value, self.twin.moved, key)
-        return widen(value) if self.twin.wide else value
+        return vary(Twin(self.twin.wide) if self.twin.changed else self.twin, value, key)
 
     def draw(self, node: Node, types: dict[str, Type], values: Values) -> list[np.ndarray]:
         """Random outputs of an opaque node: of their known type, else like its first input."""

@@ -12,10 +12,11 @@ from graphs.ir import Graph, Node
 from ..constraints import constraints
 from ..feeds import draw
 from ..session import check_feeds
+from .changes import Changes, changes, fold
 from .compare import Samples, Terms, compare
 from .pins import DISCRETE, OPAQUE, RANDOM, Journal, Pins, Unpinnable, node_function, tainted
 from .report import OutputCheck, Round
-from .twins import Twin, TwinProgram
+from .twins import TINY, Twin, TwinProgram, has_narrow_floats
 
 LARGE_BYTES = 100 << 20  # weights beyond this: one moved run, float64 in the first round only
 PLAIN = Twin()
@@ -35,6 +36,9 @@ class Comparison:
         self.large = sum(constant.nbytes for each in original.walk()
                          for constant in each.constants.values()) > LARGE_BYTES
         self.fixed = frozenset(name for name, found in constraints(original).items() if found.kind != "nonzero")
+        self.has_narrow = any(has_narrow_floats(graph) for graph in (original, optimized))
+        self._folded: tuple[Graph, Graph] | None = None
+        self._changes: tuple[Changes, Changes] | None = None
         self._programs: dict[tuple[bool, Twin], TwinProgram | None] = {}
         self.jumping = self._jumping_outputs()
 
@@ -52,16 +56,27 @@ class Comparison:
         """The prepared graph, None (and a note) where this variation cannot be prepared."""
         key = of_original, twin
         if key not in self._programs:
-            graph = self.original if of_original else self.optimized
+            graph, changed = self._graph(of_original, twin)
             hook = node_function(self.pins, self.journal, of_original)
             try:
-                self._programs[key] = TwinProgram(graph, twin, hook, self.seed, self.fixed)
+                self._programs[key] = TwinProgram(graph, twin, hook, self.seed, self.fixed, changed)
             except EgraftError as reason:
                 if twin == PLAIN:
                     raise
                 self._without(twin, reason)
                 self._programs[key] = None
         return self._programs[key]
+
+    def _graph(self, of_original: bool, twin: Twin) -> tuple[Graph, Changes | None]:
+        """The graph to prepare. In float64 what depends on constants alone keeps its own dtypes: folding it is no
+        change, and so only constants that are new or gone after folding carry rounding."""
+        if not twin.wide:
+            return (self.original if of_original else self.optimized), None
+        if self._folded is None or self._changes is None:
+            self._folded = fold(self.original), fold(self.optimized)
+            self._changes = changes(*self._folded)
+        side = 0 if of_original else 1
+        return self._folded[side], self._changes[side]
 
     def _without(self, twin: Twin, reason: Exception) -> None:
         kind = "float64" if twin.wide else "moved"
@@ -127,12 +142,18 @@ class Comparison:
         seeds = (0,) if self.large else (0, 1)
         twins = [Twin(False, seed) for seed in seeds]
         found: dict[Twin | str, dict[str, Any] | None] = {twin: self.run(True, twin, named) for twin in twins}
-        if each.wide:
+        if each.wide and self.has_narrow:
             found["wide"] = self.run(True, Twin(True), named)
             found["other"] = self.run(False, Twin(True), named) if found["wide"] is not None else None
             if found["other"] is not None:
+                assert self._changes is not None
+                lost, new = (bool(each.constants or each.attributes) for each in self._changes)
+                tiny = Twin(True, 0, step=TINY)
+                found[tiny] = self.run(True, tiny, named)
                 for seed in seeds:
-                    found[Twin(True, seed)] = self.run(True, Twin(True, seed), named)
+                    twin = Twin(True, seed, changed=True)
+                    found[twin] = self.run(True, twin, named) if lost else None
+                    found[f"other {seed}"] = self.run(False, twin, named) if new else None
         return found
 
     def _compare_all(self, original: dict[str, Any], other: dict[str, Any],
@@ -151,7 +172,8 @@ class Comparison:
                 value, other[name],
                 [of(run) for key, run in runs.items() if isinstance(key, Twin) and not key.wide],
                 of(runs.get("wide")), of(runs.get("other")),
-                [of(run) for key, run in runs.items() if isinstance(key, Twin) and key.wide])
+                [of(run) for key, run in runs.items() if isinstance(key, Twin) and key.wide],
+                [of(run) for key, run in runs.items() if isinstance(key, str) and key.startswith("other ")])
             key = name[4:].rsplit(" #", 1)[0] if name.startswith("pin ") else name
             check = compare(name, samples, replace(terms, jumps=key in self.jumping))
             if name.startswith("pin "):

@@ -16,24 +16,45 @@ import numpy as np
 from graphs import dtypes
 from graphs.constants import Constant
 from graphs.ir import Graph, Node
+from graphs.types import TensorType
 
 from ..execute import Context, Hooks, NodeFunction
 from ..program import Program
+from .changes import Changes
 
 NARROW = ("float32", "float16", "bfloat16")
 _WIDE_NUMBER = dtypes.ONNX_NUMBER["float64"]
 _NARROW_NUMBERS = {dtypes.ONNX_NUMBER[name] for name in NARROW}
 _DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype", "precision")
 _PATTERN = 65_537  # elements of the repeated random pattern: a prime, so that it does not line up with rows
+_ALWAYS_MOVED = 8  # in so small a tensor no element stays by chance
 _CACHED_BYTES = 1 << 20
+
+
+TINY = 2.0**-42  # far below what float32 resolves, far above the rounding of float64
 
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """Which variation: in float64, and moved by the random pattern of a seed (None: not moved)."""
+    """Which variation: in float64, and moved by the random pattern of a seed (None: not moved).
+
+    `changed` moves only what the other graph does not have (see `changes`); `step` replaces the ulp by a relative
+    step of its own.
+    """
 
     wide: bool = False
     moved: int | None = None
+    changed: bool = False
+    step: float | None = None
+
+
+def has_narrow_floats(graph: Graph) -> bool:
+    """Some value is of a float type that float64 is wider than."""
+    for each in graph.walk():
+        types = [*each.types.values(), *(constant.type for constant in each.constants.values())]
+        if any(isinstance(type_, TensorType) and type_.dtype in NARROW for type_ in types):
+            return True
+    return False
 
 
 def widen(value: Any) -> Any:
@@ -59,14 +80,14 @@ def widen_node(node: Node) -> Node:
                 node.version, node.doc, node.metadata, node.origins)
 
 
-def moved(value: Any, seed: int, key: str) -> Any:
+def moved(value: Any, seed: int, key: str, step: float | None = None) -> Any:
     """Each float element one ulp up, down or left alone, at random. Zeros and integers stay what they are.
 
     A tensor of integers (a 1 in `1 - mask`, a -10000) stays too: such numbers are exact, and moving them would
     make a graph look far more sensitive than it is.
     """
     if isinstance(value, list):
-        return [moved(item, seed, f"{key}[{index}]") for index, item in enumerate(value)]
+        return [moved(item, seed, f"{key}[{index}]", step) for index, item in enumerate(value)]
     if not isinstance(value, np.ndarray) or dtypes.name_of(value.dtype) not in dtypes.FLOATS or not value.size:
         return value
     wide = value if value.dtype == np.float64 else value.astype(np.float32)
@@ -74,9 +95,23 @@ def moved(value: Any, seed: int, key: str) -> Any:
         if bool((wide == np.rint(wide)).all()):
             return value
         rng = np.random.default_rng((seed, zlib.crc32(key.encode())))
-        pattern = rng.integers(-1, 2, min(value.size, _PATTERN)).astype(wide.dtype)
-        step = 1 + np.resize(pattern, value.shape) * wide.dtype.type(_epsilon(value.dtype))
-        return (wide * step).astype(value.dtype)
+        pattern = rng.integers(-1, 2, min(value.size, _PATTERN)).astype(np.float64)
+        if value.size <= _ALWAYS_MOVED:
+            pattern[pattern == 0] = 1
+        if step is not None:  # the result is float64
+            return value.astype(np.float64) * (1 + np.resize(pattern, value.shape) * step)
+        factor = 1 + np.resize(pattern, value.shape) * _epsilon(value.dtype)
+        return (wide * factor.astype(wide.dtype)).astype(value.dtype)
+
+
+def moved_node(node: Node, names: list[str], seed: int) -> Node:
+    """The node with some float attributes one float32 ulp up or down."""
+    sign = 1 if (seed + len(node.outputs[0])) % 2 else -1
+    attrs = dict(node.attrs)
+    for name in names:
+        attrs[name] = float(attrs[name]) * (1 + sign * 2.0**-23)  # type: ignore[arg-type]
+    return Node(node.op, node.inputs, node.outputs, attrs, node.domain, node.name, node.version, node.doc,
+                node.metadata, node.origins)
 
 
 def _epsilon(dtype: np.dtype) -> float:
@@ -85,38 +120,55 @@ def _epsilon(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).eps)
 
 
+def vary(twin: Twin, value: Any, key: str) -> Any:
+    """A value as a variation has it."""
+    if twin.moved is not None:
+        value = moved(value, twin.moved, key, twin.step)
+    return widen(value) if twin.wide else value
+
+
 class TwinProgram:
     """A graph prepared for one variation. `node_function` may replace single nodes (see `pins`)."""
 
     def __init__(self, graph: Graph, twin: Twin,
                  node_function: Callable[[Node, Callable[[], NodeFunction]], NodeFunction | None] | None,
-                 seed: int, fixed_inputs: frozenset[str] = frozenset()) -> None:
+                 seed: int, fixed_inputs: frozenset[str] = frozenset(), changes: Changes | None = None) -> None:
         self.graph, self.twin, self.fixed = graph, twin, fixed_inputs
+        self.changes = changes or Changes()
         self._cache: dict[int, np.ndarray] = {}
         plain = not twin.wide and twin.moved is None
-        hooks = Hooks(constant=None if plain else self._constant, node=widen_node if twin.wide else None,
+        hooks = Hooks(constant=None if plain else self._constant, node=self._node if twin.wide else None,
                       function=node_function)
         self.context = Context.of(graph, seed, hooks)
         self.program = Program(graph, self.context)
 
+    def _node(self, node: Node) -> Node:
+        if self.twin.changed and self.twin.moved is not None:
+            names = [name for name in node.attrs if (id(node), name) in self.changes.attributes]
+            if names:
+                node = moved_node(node, names, self.twin.moved)
+        return widen_node(node)
+
     def _constant(self, name: str, constant: Constant) -> np.ndarray:
         found = self._cache.get(id(constant))
         if found is None:
-            found = self._vary(constant.array, constant.digest if constant.size < 4096 else name)
+            stays = self.twin.changed and id(constant) not in self.changes.constants
+            key = constant.digest if constant.size < 4096 else name
+            found = self._widened(constant.array) if stays else self._vary(constant.array, key)
             if found.nbytes <= _CACHED_BYTES:
                 self._cache[id(constant)] = found
         return found
 
-    def _vary(self, value: Any, key: str) -> Any:
-        if self.twin.moved is not None:
-            value = moved(value, self.twin.moved, key)
+    def _widened(self, value: Any) -> Any:
         return widen(value) if self.twin.wide else value
+
+    def _vary(self, value: Any, key: str) -> Any:
+        return vary(self.twin, value, key)
 
     def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Output name -> value, for checked values of all inputs."""
         arguments = [
-            widen(value) if name in self.fixed and self.twin.wide
-            else value if name in self.fixed else self._vary(value, name)
+            self._widened(value) if self.twin.changed or name in self.fixed else self._vary(value, name)
             for name, value in values.items()
         ]
         with np.errstate(all="ignore"):
