@@ -6,7 +6,8 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
@@ -65,10 +67,13 @@ def imported_by(node: ast.AST) -> list[str]:
     return []
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
-        for package in imported_by(node):
-            yield node.lineno, package  # type: ignore[attr-defined]
+@cache
+def imports(tree: ast.Module) -> list[tuple[int, str]]:
+    return [
+        (node.lineno, package)  # type: ignore[attr-defined]
+        for node in ast.walk(tree)
+        for package in imported_by(node)
+    ]
 
 
 def unconditional_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -94,7 +99,7 @@ def declared_libraries() -> tuple[set[str], set[str]]:
     return core, extras - core
 
 
-def third_party(found: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+def third_party(found: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     for line, package in found:
         if package not in sys.stdlib_module_names and package not in FLOORS and package not in OUTSIDE:
             yield line, normalized(DISTRIBUTIONS.get(package, package))
