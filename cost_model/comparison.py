@@ -114,7 +114,7 @@ class Comparison:
 
     def is_clear(self) -> bool:
         """More rounds would hardly change a verdict: all are decided, or equal within twice the floor."""
-        limit = max(2 * self.floor, self.threshold)
+        limit = 2 * self.floor
         others = [result for name, result in self.results.items() if name != self.baseline]
         return all(each.verdict != "equal" or (each.low > 1 - limit and each.high < 1 + limit) for each in others)
 

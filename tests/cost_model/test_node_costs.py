@@ -1,0 +1,218 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost_model.costs import ABSENT, NodeInput, NodeSpec
+from cost_model.node_costs import NodeCosts
+from cost_model.peaks import Peaks
+from cost_model.probe import Unmeasurable, node_graph, output_types
+from cost_model.roofline import graph_roofline
+from cost_model.signature import graph_digest, node_key, spec_of
+from cost_model.sizes import default_measure_sizes, measure_size_sets, size_of, static_type
+from cost_model.timings import Timings
+from graphs.dims import call, data_dim, symbol
+from graphs.errors import FrozenMiss, InvalidOption
+from graphs.ir import Graph
+from graphs.text import parse_graph
+from graphs.types import TensorType
+from tests.cost_model.fakes import FakeTarget
+
+ROWS = TensorType("float32", (symbol("batch"), 8))
+WEIGHT = TensorType("float32", (8, 4))
+PEAKS = Peaks(flops=1e9, cache_bytes=1e9, memory_bytes=1e9, threads=1)
+
+
+def costs(target: FakeTarget, timings: Timings | None = None, **options: float) -> NodeCosts:
+    found = NodeCosts(target, timings or Timings(":memory:"), {"batch": 2}, **options)  # type: ignore[arg-type]
+    found._peaks = PEAKS
+    return found
+
+
+def small(text: str) -> Graph:
+    return parse_graph(text)
+
+
+def test_a_signature_knows_operator_types_and_constants_but_no_names() -> None:
+    first = small(
+        'graph "g" opset 17 (x: float32[2, 8]) -> (y) {\n  w = constant float32[8, 1] [1, 2, 3, 4, 5, 6, 7, 8]\n'
+        "  y = MatMul(x, w)\n}"
+    )
+    second = small(
+        'graph "h" opset 18 (in: float32[2, 8]) -> (out) {\n'
+        "  v = constant float32[8, 1] [9, 2, 3, 4, 5, 6, 7, 8]\n  out = MatMul(in, v)\n}"
+    )
+    keys = {node_key(spec_of(graph, graph.nodes[0], {}), 1) for graph in (first, second)}
+    assert keys == {"MatMul@13 (float32[2, 8], const float32[8, 1]) -> 1 threads=1"}
+    assert node_key(spec_of(first, first.nodes[0], {}), 2).endswith("threads=2")
+
+
+def test_small_constants_count_by_content() -> None:
+    def key(exponent: float) -> str:
+        value = NodeInput(TensorType("float32", ()), True, np.array(exponent, np.float32))
+        return node_key(NodeSpec("Pow", "", {}, (NodeInput(WEIGHT), value), 1, 17), 1)
+
+    assert key(2.0) == "Pow@15 (float32[8, 4], const float32 2) -> 1 threads=1".replace("float32 2", "float32[] 2")
+    assert key(2.0) != key(3.0)
+
+
+def test_absent_inputs_at_the_end_are_no_inputs() -> None:
+    value = NodeInput(WEIGHT)
+    long, short = (NodeSpec("Clip", "", {}, inputs, 1, 17) for inputs in ((value, ABSENT, ABSENT), (value,)))
+    assert node_key(long, 1) == node_key(short, 1)
+    middle = NodeSpec("Clip", "", {}, (value, ABSENT, NodeInput(TensorType("float32", ()))), 1, 17)
+    assert "(float32[8, 4], -, float32[])" in node_key(middle, 1)
+
+
+def test_a_cost_is_an_estimate_until_it_is_measured_and_then_comes_from_the_database(tmp_path: Path) -> None:
+    target, path = FakeTarget(), tmp_path / "t.db"
+    fresh = costs(target, Timings(path))
+    inputs = [NodeInput(ROWS), NodeInput(WEIGHT, True)]
+    before = fresh.cost("MatMul", "", {}, inputs)
+    assert before.source == "roofline" and before.seconds > 1e-6
+    assert fresh.missing() == ["MatMul@13 (float32[2, 8], const float32[8, 4]) -> 1 threads=1"]
+    done = fresh.measure()
+    assert (done.count, done.left, fresh.missing()) == (1, 0, [])
+    measured = fresh.cost("MatMul", "", {}, inputs)
+    assert measured.source == "measured" and measured.seconds > 0
+    again = costs(FakeTarget(), Timings(path)).cost("MatMul", "", {}, inputs)
+    assert again.source == "database" and again.seconds == measured.seconds
+    other_device = costs(FakeTarget("two"), Timings(path)).cost("MatMul", "", {}, inputs)
+    assert other_device.source == "roofline"
+
+
+def test_equal_signatures_are_measured_once_and_the_budget_is_kept() -> None:
+    target = FakeTarget()
+    found = costs(target)
+    for rows in (2, 4, 2, 4):
+        found.cost("Relu", "", {}, [NodeInput(TensorType("float32", (rows, 8)))])
+    assert len(found.missing()) == 2
+    assert found.missing()[0].startswith("Relu@14 (float32[4, 8])")  # the more expensive one first
+    none = found.measure(budget_seconds=0.0)
+    assert (none.count, none.left) == (0, 2)
+    assert found.measure([found.missing()[1]]).count == 1
+    assert found.sources() == {"roofline": 1, "measured": 1}
+
+
+def test_what_depends_on_constants_alone_is_free() -> None:
+    found = costs(FakeTarget())
+    weight = NodeInput(WEIGHT, True)
+    assert found.cost("Transpose", "", {"perm": (1, 0)}, [weight]).source == "free"
+    assert found.cost("Transpose", "", {"perm": (1, 0)}, [NodeInput(WEIGHT)]).source == "roofline"
+    random = {"dtype": 1, "shape": (2,), "mean": 0.0, "scale": 1.0, "seed": None}
+    assert found.cost("RandomNormal", "", random, []).source != "free"
+
+
+def test_a_missing_kernel_is_unsupported_and_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    found = costs(FakeTarget(missing=frozenset({"Relu"})), Timings(path))
+    found.cost("Relu", "", {}, [NodeInput(ROWS)])
+    found.measure()
+    cost = found.cost("Relu", "", {}, [NodeInput(ROWS)])
+    assert (cost.source, cost.seconds) == ("unsupported", math.inf) and "no kernel" in cost.note
+    again = costs(FakeTarget(missing=frozenset({"Relu"})), Timings(path))
+    assert again.cost("Relu", "", {}, [NodeInput(ROWS)]).source == "unsupported"
+
+
+def test_a_measurement_that_fails_leaves_an_estimate_and_is_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    broken = costs(FakeTarget(broken=frozenset({"Relu"})), Timings(path))
+    broken.cost("Relu", "", {}, [NodeInput(ROWS)])
+    broken.measure()
+    cost = broken.cost("Relu", "", {}, [NodeInput(ROWS)])
+    assert cost.source == "roofline" and "the data do not fit" in cost.note and math.isfinite(cost.seconds)
+    mended = costs(FakeTarget(), Timings(path))
+    mended.cost("Relu", "", {}, [NodeInput(ROWS)])
+    mended.measure()
+    assert mended.cost("Relu", "", {}, [NodeInput(ROWS)]).source == "measured"
+
+
+def test_frozen_costs_come_from_the_database_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    warm = costs(FakeTarget(), Timings(path))
+    warm.cost("Relu", "", {}, [NodeInput(ROWS)])
+    warm.measure()
+    frozen = costs(FakeTarget(), Timings(path), frozen=True)
+    assert frozen.cost("Relu", "", {}, [NodeInput(ROWS)]).source == "database"
+    with pytest.raises(FrozenMiss, match="Sigmoid"):
+        frozen.cost("Sigmoid", "", {}, [NodeInput(ROWS)])
+
+
+def test_what_cannot_be_measured_alone_is_estimated_and_says_why() -> None:
+    found = costs(FakeTarget())
+    cost = found.cost("Relu", "", {}, [NodeInput(None)])
+    assert cost.source == "roofline" and "unknown" in cost.note and cost.seconds == 1e-6
+    assert found.missing() == []
+
+
+def test_the_one_node_graph_is_the_node_with_fitting_data() -> None:
+    table, ids = NodeInput(TensorType("float32", (50, 4)), True), NodeInput(TensorType("int64", (2, 3)))
+    spec = NodeSpec("Gather", "", {"axis": 0}, (table, ids), 1, 17)
+    graph, feeds = node_graph(spec)
+    assert graph.type_of("y0") == TensorType("float32", (2, 3, 4))
+    assert list(graph.constants) == ["x0"] and list(feeds) == ["x1"]
+    assert feeds["x1"].min() >= 0 and feeds["x1"].max() < 50
+    again, _ = node_graph(spec)
+    assert again.constants["x0"] == graph.constants["x0"]
+    assert output_types(spec) == [TensorType("float32", (2, 3, 4))]
+    with pytest.raises(Unmeasurable, match="input 0"):
+        node_graph(NodeSpec("Relu", "", {}, (NodeInput(None),), 1, 17))
+
+
+def test_default_sizes_by_name_then_by_place() -> None:
+    graph = Graph(inputs=["image", "ids", "odd", "audio"])
+    graph.types = {
+        "image": TensorType("float32", (symbol("N"), 3, symbol("height"), symbol("s3"))),
+        "ids": TensorType("int64", (symbol("batch_size"), symbol("u1"))),
+        "odd": TensorType("float32", (symbol("q0"), symbol("q1"), symbol("seq_len") * 2)),
+        "audio": TensorType("float32", (symbol("frames"), 80)),
+    }
+    assert default_measure_sizes(graph) == {
+        "N": 1,
+        "height": 224,
+        "s3": 224,
+        "batch_size": 1,
+        "u1": 128,
+        "q0": 1,
+        "q1": 16,
+        "seq_len": 128,
+        "frames": 128,
+    }
+    sets = measure_size_sets(graph, {"N": [1, 8], "u1": 64})
+    assert [(each["N"], each["u1"]) for each in sets] == [(1, 64), (8, 64)]
+    with pytest.raises(InvalidOption, match="no dimension 'nope'"):
+        default_measure_sizes(graph, {"nope": 3})
+    with pytest.raises(InvalidOption, match="impossible size"):
+        default_measure_sizes(graph, {"N": [0]})
+
+
+def test_sizes_of_dimensions_that_data_decide_are_stated() -> None:
+    assert size_of(symbol("seq") + 1, {"seq": 4}) == 5
+    assert size_of(symbol("seq"), {}) == 128
+    assert size_of(data_dim("nonzero") * 2, {}) == 32
+    assert size_of(call("max", symbol("a"), data_dim("n")), {"a": 40}) == 40
+    assert static_type(TensorType("float32"), {}) is None
+
+
+def test_graph_digest_ignores_names_and_sees_everything_else() -> None:
+    text = 'graph "g" opset 17 (x: float32[2, 8]) -> (y) {{\n  {0} = Relu(x)\n  y = {1}({0})\n}}'
+    base = graph_digest(small(text.format("t", "Exp")))
+    assert graph_digest(small(text.format("other", "Exp"))) == base
+    assert graph_digest(small(text.format("t", "Log"))) != base
+    assert graph_digest(small(text.format("t", "Exp").replace("2, 8", "2, 9"))) != base
+    assert graph_digest(small(text.format("t", "Exp").replace("opset 17", "opset 18"))) != base
+
+
+def test_the_roofline_of_a_graph_counts_unique_bytes_and_launches() -> None:
+    graph = small(
+        'graph "g" opset 17 (x: float32[batch, 8]) -> (y) {\n'
+        "  w = constant float32[8, 1] [1, 2, 3, 4, 5, 6, 7, 8]\n  u = Neg(w)\n  t = MatMul(x, u)\n"
+        "  r = Reshape(t, shape=[-1])\n  y = Exp(r)\n}"
+    )
+    found = graph_roofline(graph, {"batch": 4}, PEAKS, launch=1e-6)
+    assert found.launches == 2 and found.unknown == 0
+    assert found.unique_bytes == 4 * 8 * 4 + 8 * 4 + 4 * 4
+    assert found.lower_bound == pytest.approx(max(found.flops, found.unique_bytes) / 1e9)
+    assert found.kernels_bound > 2e-6
+    assert found.intensity == pytest.approx(found.flops / found.unique_bytes)
