@@ -6,12 +6,13 @@ the same wherever it came from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
 import onnx
 
+from . import dtypes
 from .constants import Constant
 from .ir import Graph
 from .operators import REQUIRED, RUNTIME, Operator, find, schema
@@ -103,6 +104,34 @@ def default_of(record: Operator, name: str) -> object:
     return plain(record.attrs[name])
 
 
+def float_bits(value: float, dtype: str) -> int:
+    """The bits of a number rounded to a float type."""
+    kind = dtypes.numpy_dtype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return int(np.asarray(value, np.float64).astype(kind).view(f"u{kind.itemsize}").item())
+
+
+def same_attribute(a: object, b: object) -> bool:
+    """Equality of attribute values that tells -0.0 from 0.0 and 1 from 1.0, and knows nan."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same_attribute, a, b))
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return float_bits(a, "float64") == float_bits(b, "float64")  # type: ignore[arg-type]
+    return a is b or a == b
+
+
+def is_default(record: Operator | None, name: str, value: object) -> bool:
+    """True where a canonical attribute has its default and so does not print."""
+    if record is None or name not in record.attrs or record.attrs[name] is REQUIRED:
+        return False
+    default = default_of(record, name)
+    if isinstance(default, int) and isinstance(value, float):  # a record may write 1 for 1.0
+        default = float(default)
+    return same_attribute(default, value)
+
+
 def complete(record: Operator, attrs: Mapping[str, object], where: str = "") -> dict[str, object]:
     """Canonical attributes: every name of the record once, in its order, defaults filled in.
 
@@ -118,22 +147,47 @@ def complete(record: Operator, attrs: Mapping[str, object], where: str = "") -> 
             raise ValueError(f"{record.name} needs the attribute {name!r}")
         if value is RUNTIME or value is None or isinstance(value, Constant | Graph):
             done[name] = value
+        elif name in record.static:  # an input in newer versions: its element type decides, see settle_numbers
+            done[name] = plain(value)
         else:
             done[name] = _as_kind(value, attribute_kind(record.name, record.domain, name), default)
     return done
 
 
+def settle_numbers(attrs: dict[str, object], record: Operator, dtype_of: Callable[[str], str | None]) -> None:
+    """Turn integers of static attributes into floats where the element type that they stand for is a float.
+
+    `dtype_of(name)` tells the element type of a static attribute as an input, None where it is not known.
+    """
+    for name in record.static:
+        value = attrs.get(name)
+        items = value if isinstance(value, tuple) else (value,)
+        if not items or not all(type(item) is int for item in items):
+            continue
+        dtype = dtype_of(name)
+        if dtype is not None and dtypes.is_float(dtype):
+            floats = tuple(round_float(float(item)) for item in items)  # type: ignore[arg-type]
+            attrs[name] = floats if isinstance(value, tuple) else floats[0]
+
+
 def static_value(record: Operator, name: str, constant: Constant) -> object:
-    """The attribute value of a constant at a static input, RUNTIME where it is no small number or list."""
+    """The attribute value of a constant at a static input, RUNTIME where it is no small number or list.
+
+    Floats become attributes only where float32 holds them exactly, as all float attributes are float32.
+    """
     if constant.dtype == "string" or len(constant.shape) > 1 or constant.size > MAX_STATIC_ELEMENTS:
         return RUNTIME
     items = tuple(_number(item) for item in constant.array.reshape(-1).tolist())
-    if any(item is None for item in items):
+    if any(item is None or (isinstance(item, float) and not _is_float32(item)) for item in items):
         return RUNTIME
     if not constant.shape:
         return items[0]
     is_number = attribute_kind(record.name, record.domain, name) in _SCALARS
     return items[0] if is_number and len(items) == 1 else items
+
+
+def _is_float32(value: float) -> bool:
+    return value != value or round_float(value) == value
 
 
 def _number(item: object) -> int | float | bool | None:

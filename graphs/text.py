@@ -10,11 +10,11 @@ from functools import lru_cache
 import numpy as np
 
 from . import dtypes
-from .canonical import default_of
+from .canonical import float_bits, is_default
 from .constants import Constant
 from .dims import quote_name
 from .ir import Graph, Node
-from .operators import REQUIRED, RUNTIME, Operator, find
+from .operators import RUNTIME, find
 from .types import OtherType, RawAttribute, Type
 
 INLINE_ELEMENTS = 64  # larger constants print as their digest
@@ -111,13 +111,6 @@ def float_text(bits: int, dtype: str) -> str:
     return _pointed(repr(wide))
 
 
-def float_bits(value: float, dtype: str) -> int:
-    """The bits of a number rounded to a float type."""
-    kind = dtypes.numpy_dtype(dtype)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return int(np.asarray(value, np.float64).astype(kind).view(f"u{kind.itemsize}").item())
-
-
 def _pointed(text: str) -> str:
     return text if any(mark in text for mark in ".en") else text + ".0"
 
@@ -149,27 +142,6 @@ def _attribute(value: object, indent: str) -> str:
 def print_attribute(value: object) -> str:
     """An attribute value as it prints in a node."""
     return _attribute(value, "")
-
-
-def same_attribute(a: object, b: object) -> bool:
-    """Equality of attribute values that tells -0.0 from 0.0 and 1 from 1.0, and knows nan."""
-    if isinstance(a, tuple) and isinstance(b, tuple):
-        return len(a) == len(b) and all(map(same_attribute, a, b))
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, float):
-        return float_bits(a, "float64") == float_bits(b, "float64")  # type: ignore[arg-type]
-    return a is b or a == b
-
-
-def is_default(record: Operator | None, name: str, value: object) -> bool:
-    """True where a canonical attribute has its default and so does not print."""
-    if record is None or name not in record.attrs or record.attrs[name] is REQUIRED:
-        return False
-    default = default_of(record, name)
-    if isinstance(default, int) and isinstance(value, float):  # a record may write 1 for 1.0
-        default = float(default)
-    return same_attribute(default, value)
 
 
 def _name_list(names: tuple[str, ...] | list[str]) -> str:

@@ -1,0 +1,8 @@
+"""ONNX models in and out: `load_onnx`, `save_onnx`, `to_model_proto`, `writable`."""
+
+from __future__ import annotations
+
+from .files import load_onnx, proto_bytes, save_onnx
+from .writer import to_model_proto, writable
+
+__all__ = ["load_onnx", "proto_bytes", "save_onnx", "to_model_proto", "writable"]

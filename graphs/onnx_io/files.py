@@ -1,0 +1,152 @@
+"""ONNX files: reading them safely, writing them whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import ModelProto, TensorProto
+
+from .. import dtypes
+from ..constants import Constant
+from ..errors import InvalidModel, InvalidOption
+from ..ir import Graph
+from .reader import read_model
+from .tensors import ExternalFiles, to_bytes, write_tensor
+from .writer import to_model_proto
+
+INLINE_LIMIT = 1_500_000_000  # bytes of weights in one file; protobuf ends at 2 GB
+_EXTERNAL_THRESHOLD = 1024  # bytes; smaller tensors stay in the model file
+_PAGE = 4096
+
+
+def load_onnx(source: str | os.PathLike[str] | bytes, base_dir: str | os.PathLike[str] | None = None) -> Graph:
+    """Read an ONNX model from a path or from bytes; `base_dir` is where its external data lies.
+
+    Raises InvalidModel or MissingData. Weights in external files are mapped into memory, not read.
+    """
+    if isinstance(source, bytes | bytearray | memoryview):
+        files = ExternalFiles(Path(base_dir) if base_dir is not None else None)
+        return _parse(bytes(source), "the model", files)
+    path = Path(source)
+    files = ExternalFiles(Path(base_dir) if base_dir is not None else path.parent, path)
+    graph = _parse(read_bytes(path), str(path), files)
+    graph.extras["source"] = os.path.realpath(path)
+    return graph
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a model file."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidModel(str(path), f"the file cannot be read ({error.strerror})", "check the path") from error
+
+
+def _parse(data: bytes, where: str, files: ExternalFiles) -> Graph:
+    if not data:
+        raise InvalidModel(where, "the file is empty", "give an ONNX model")
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as error:
+        raise InvalidModel(where, "this is no ONNX model, or it is cut short (truncated)",
+                           "give a complete ONNX file") from error
+    if not model.HasField("graph") or not (model.ir_version or model.opset_import):
+        raise InvalidModel(where, "this is no ONNX model (it has no graph or no version), or it is cut short",
+                           "give a complete ONNX file")
+    try:
+        return read_model(model, files)
+    except InvalidModel as error:
+        raise type(error)(f"{where}: {error.where}", error.found, error.fix) from error
+
+
+class _External:
+    """Writes large tensors into one file beside the model."""
+
+    def __init__(self, file: BinaryIO, location: str) -> None:
+        self.file, self.location = file, location
+
+    def tensor(self, constant: Constant, name: str) -> TensorProto:
+        """A TensorProto, its bytes in the external file if there are many."""
+        if constant.dtype == "string" or constant.nbytes < _EXTERNAL_THRESHOLD:
+            return write_tensor(constant, name)
+        offset = -(-self.file.tell() // _PAGE) * _PAGE  # whole pages can be mapped
+        self.file.seek(offset)
+        self.file.write(to_bytes(constant))
+        proto = TensorProto(name=name, data_type=dtypes.ONNX_NUMBER[constant.dtype], dims=constant.shape)
+        proto.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", self.location), ("offset", str(offset)), ("length", str(constant.nbytes))):
+            proto.external_data.add(key=key, value=value)
+        return proto
+
+
+def save_onnx(graph: Graph, path: str | os.PathLike[str], opset: int | None = None) -> None:
+    """Write a graph as an ONNX file, whole or not at all.
+
+    Weights go to `<path>.data` where the input kept them in files of their own, or where they exceed 1.5 GB.
+    """
+    target = Path(path)
+    total = sum(constant.nbytes for each in graph.walk() for constant in each.constants.values())
+    external = bool(graph.extras.get("external")) or total > INLINE_LIMIT
+    with contextlib.ExitStack() as stack:
+        try:
+            if external:
+                data_path = _data_path(graph, target)
+                data = stack.enter_context(_replacing(data_path))
+                model = to_model_proto(graph, opset, _External(data, data_path.name).tensor)
+                if not data.tell():
+                    data.write(b"\0")  # an empty file cannot be mapped
+            else:
+                model = to_model_proto(graph, opset)
+            stack.enter_context(_replacing(target)).write(_serialized(model, target))
+        except OSError as error:
+            raise InvalidOption(str(target), f"the file cannot be written ({error.strerror})",
+                                "choose another place") from error
+
+
+def _serialized(model: ModelProto, path: Path) -> bytes:
+    try:
+        return model.SerializeToString(deterministic=True)
+    except (EncodeError, ValueError) as error:
+        raise InvalidOption(str(path), f"the model is too large for one file ({error})",
+                            "keep its weights in external data") from error
+
+
+def _data_path(graph: Graph, target: Path) -> Path:
+    """`<target>.data`, unless that holds the weights of an input that stays where it is."""
+    path = target.with_name(target.name + ".data")
+    used = graph.extras.get("external") or ()
+    if graph.extras.get("source") == os.path.realpath(target):
+        return path
+    number = 1
+    while os.path.realpath(path) in used:  # type: ignore[operator]
+        number += 1
+        path = target.with_name(f"{target.name}.{number}.data")
+    return path
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` at the end, and leaves nothing behind on an error."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def proto_bytes(graph: Graph, opset: int | None = None) -> bytes:
+    """A graph as the bytes of an ONNX file with all weights inside."""
+    return _serialized(to_model_proto(graph, opset), Path("the model"))
+
+
+__all__ = ["load_onnx", "proto_bytes", "save_onnx"]

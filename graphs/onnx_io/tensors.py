@@ -1,0 +1,199 @@
+"""Tensors of ONNX files: TensorProto to Constant and back, external data by memory map."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir
+from onnx import TensorProto
+
+from .. import dtypes
+from ..constants import Constant
+from ..errors import InvalidModel, MissingData
+from ..types import TensorType
+
+SPARSE = "sparse"  # key in a constant's __dict__: the SparseTensorProto that it stands for
+_MAX_DENSE = 1 << 28  # elements of a sparse tensor that may be written out dense
+
+
+class ExternalFiles:
+    """The files beside a model that hold its weights, each mapped into memory once."""
+
+    def __init__(self, folder: Path | None, model: Path | None = None) -> None:
+        self.folder, self.model = folder, model
+        self._maps: dict[Path, np.ndarray] = {}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The files in use, as real paths."""
+        return tuple(str(path) for path in self._maps)
+
+    def _resolve(self, location: str, name: str) -> Path:
+        where = f"tensor {name!r}"
+        if self.folder is None:
+            raise MissingData(where, f"its data is in the file {location!r}, but the model came without a folder",
+                              "give the model as a path, or say where its data lies (base_dir)")
+        path = self.folder / location
+        real = Path(os.path.realpath(path))
+        homes = {Path(os.path.realpath(self.folder))}
+        if self.model is not None:  # a model behind a link may have its data beside the real file
+            homes.add(Path(os.path.realpath(self.model)).parent)
+        if os.path.isabs(location) or not any(real.is_relative_to(home) for home in homes):
+            raise MissingData(where, f"the path of its external data, {location!r}, leads outside the model's folder",
+                              "put the file beside the model; paths outside are not allowed")
+        if not real.is_file():
+            raise MissingData(where, f"its external data {location!r} is missing", "put the file beside the model")
+        return real
+
+    def read(self, tensor: TensorProto, count: int) -> np.ndarray:
+        """The bytes of an external tensor, `count` of them, as a view of the mapped file."""
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        location = entries.get("location", "")
+        try:
+            offset, length = int(entries.get("offset") or 0), int(entries.get("length") or count)
+        except ValueError:
+            raise MissingData(f"tensor {tensor.name!r}", "offset or length of its external data is no number",
+                              "write the model anew") from None
+        path = self._resolve(location, tensor.name)
+        if path not in self._maps:
+            self._maps[path] = _map(path)
+        data = self._maps[path]
+        if length != count or offset < 0 or offset + count > data.size:
+            raise MissingData(
+                f"tensor {tensor.name!r}",
+                f"it needs {count} bytes at {offset} of {location!r}, which has {data.size} (stated length {length})",
+                "the data file is too short or belongs to another model")
+        return data[offset : offset + count]
+
+
+def _map(path: Path) -> np.ndarray:
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                return np.empty(0, np.uint8)
+            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    except OSError as error:
+        raise MissingData(str(path), f"the file cannot be read ({error.strerror})", "check the file") from error
+
+
+def read_tensor(tensor: TensorProto, files: ExternalFiles) -> Constant:
+    """The constant of a TensorProto; its bytes are checked now."""
+    where = f"tensor {tensor.name!r}"
+    dtype = dtypes.FROM_ONNX.get(tensor.data_type)
+    if dtype is None:
+        raise InvalidModel(where, f"its element type {tensor.data_type} is unknown", "use a known element type")
+    shape = tuple(tensor.dims)
+    if any(dim < 0 for dim in shape):
+        raise InvalidModel(where, f"its dims {list(shape)} are negative", "correct the tensor")
+    if tensor.HasField("segment"):
+        raise InvalidModel(where, "it is cut into segments, which ONNX no longer has", "write the model anew")
+    type_ = TensorType(dtype, shape)
+    if dtype == "string":
+        return _strings(tensor, type_)
+    size = math.prod(shape)
+    count = math.ceil(size * dtypes.item_bytes(dtype))
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raw: object = files.read(tensor, count)
+    elif tensor.HasField("raw_data"):
+        raw = tensor.raw_data
+        if len(raw) != count:  # type: ignore[arg-type]
+            raise InvalidModel(where, f"{len(raw)} bytes of data where {type_} takes {count}",  # type: ignore[arg-type]
+                               "the file is damaged")
+    else:
+        return _typed_fields(tensor, type_)
+    array = from_bytes(raw, dtype, shape)
+    return Constant(type_, lambda: array)
+
+
+def from_bytes(raw: object, dtype: str, shape: Sequence[int]) -> np.ndarray:
+    """An array of ONNX raw data (little-endian; 4-bit and 2-bit elements packed)."""
+    bits = dtypes.BITS.get(dtype, 8)
+    if bits == 8:
+        return np.frombuffer(raw, dtypes.numpy_dtype(dtype)).reshape(shape)  # type: ignore[call-overload]
+    data = bytes(memoryview(raw))  # type: ignore[arg-type]
+    proto = TensorProto(data_type=dtypes.ONNX_NUMBER[dtype], dims=shape, raw_data=data)
+    return onnx_ir.serde.TensorProtoTensor(proto).numpy()
+
+
+def to_bytes(constant: Constant) -> memoryview:
+    """Raw data of a constant, without a copy where possible."""
+    array = constant.array
+    if dtypes.BITS.get(constant.dtype, 8) == 8:
+        flat = np.ascontiguousarray(array).reshape(-1)
+        return memoryview(flat.view(np.uint8)) if flat.size else memoryview(b"")
+    return memoryview(onnx_ir.Tensor(np.ascontiguousarray(array)).tobytes())
+
+
+def _typed_fields(tensor: TensorProto, type_: TensorType) -> Constant:
+    try:
+        array = onnx_ir.serde.TensorProtoTensor(tensor).numpy()
+        array = np.array(array).reshape(type_.shape or ())  # type: ignore[arg-type]
+    except (ValueError, TypeError) as error:
+        raise InvalidModel(f"tensor {tensor.name!r}", f"its data does not fit {type_} ({error})",
+                           "the file is damaged") from error
+    return Constant(type_, lambda: array)
+
+
+def _strings(tensor: TensorProto, type_: TensorType) -> Constant:
+    items = [_decoded(item) for item in tensor.string_data]
+    array = np.empty(len(items), object)
+    array[:] = items
+    size = math.prod(type_.shape or ())  # type: ignore[arg-type]
+    if len(items) != size:
+        raise InvalidModel(f"tensor {tensor.name!r}", f"{len(items)} strings where {type_} holds {size}",
+                           "the file is damaged")
+    array = array.reshape(type_.shape)  # type: ignore[arg-type]
+    return Constant(type_, lambda: array)
+
+
+def _decoded(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def read_sparse(sparse: onnx.SparseTensorProto, files: ExternalFiles) -> Constant:
+    """A sparse tensor as a (dense) constant that remembers its sparse form for the writer."""
+    name = sparse.values.name
+    values, indices = read_tensor(sparse.values, files), read_tensor(sparse.indices, files)
+    shape = tuple(sparse.dims)
+    size = math.prod(shape)
+    where = f"sparse tensor {name!r}"
+    if size > _MAX_DENSE:
+        raise InvalidModel(where, f"it has {size} elements written out", "use a smaller tensor")
+    places = indices.array.astype(np.int64)
+    if places.ndim == 2:
+        if places.shape[1] != len(shape):
+            raise InvalidModel(where, "its indices have the wrong rank", "correct the tensor")
+        if places.size and ((places < 0) | (places >= np.array(shape))).any():
+            raise InvalidModel(where, "an index lies outside its dims", "correct the tensor")
+        places = np.ravel_multi_index(tuple(places.T), shape) if places.size else places.reshape(-1)
+    if places.size and not (0 <= places.min() and places.max() < size) or len(places) != values.size:
+        raise InvalidModel(where, "its indices do not fit its dims and values", "correct the tensor")
+
+    def dense() -> np.ndarray:
+        flat = np.zeros(size, dtypes.numpy_dtype(values.dtype))
+        flat[places] = values.array.reshape(-1)
+        return flat.reshape(shape)
+
+    constant = Constant(TensorType(values.dtype, shape), dense)
+    constant.__dict__[SPARSE] = sparse
+    return constant
+
+
+def write_tensor(constant: Constant, name: str) -> TensorProto:
+    """A TensorProto with the data inside."""
+    proto = TensorProto(name=name, data_type=dtypes.ONNX_NUMBER[constant.dtype], dims=constant.shape)
+    if constant.dtype == "string":
+        items = constant.array.reshape(-1)
+        proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in items)
+    else:
+        proto.raw_data = bytes(to_bytes(constant))
+    return proto
