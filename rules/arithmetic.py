@@ -8,7 +8,16 @@ from graphs.dtypes import FLOATS, FROM_ONNX, INTEGERS, SIGNED
 
 from .declare import Leaf, Match, Outcome, Refusal, Rule, refuse, rule, term
 from .values import (
-    fits_into, is_float, is_integer, is_number, moderate, moderate_constant, nonnegative, number, scalar, sizes,
+    fits_into,
+    is_float,
+    is_integer,
+    is_number,
+    moderate,
+    moderate_constant,
+    nonnegative,
+    number,
+    scalar,
+    sizes,
     splat_of,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from .declare import Rule, allowed
 
-MODULES = ("elementwise", "arithmetic", "movement")
+MODULES = ("elementwise", "arithmetic", "activations", "gates", "movement")
 
 
 @lru_cache(maxsize=1)

@@ -52,13 +52,16 @@ def is_negative_zero(value: float) -> bool:
     return value == 0.0 and math.copysign(1.0, value) < 0
 
 
-def near(operand: Operand | None, value: float, ulps: float = 2.0) -> bool:
-    """Every element is the value, up to some units in the last place of the element type (or float32's, if wider)."""
-    found = number(operand)
-    if found is None or operand is None or operand.dtype not in FLOATS:
-        return False
-    ulp = max(_ULP[operand.dtype], 2.0**-23)  # exporters write float32 constants into float64 graphs
+def close(found: float, value: float, dtype: str, ulps: float) -> bool:
+    """Equal up to some units in the last place of an element type (or float32's, if wider)."""
+    ulp = max(_ULP.get(dtype, 0.0), 2.0**-23)  # exporters write float32 constants into float64 graphs
     return abs(found - value) <= ulps * ulp * abs(value)
+
+
+def near(operand: Operand | None, value: float, ulps: float = 2.0) -> bool:
+    """Every element of a float constant is close to the value."""
+    found = number(operand)
+    return found is not None and operand is not None and is_float(operand) and close(found, value, operand.dtype, ulps)
 
 
 def scalar(dtype: str, value: float) -> Constant:

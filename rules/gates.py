@@ -1,0 +1,192 @@
+"""Gates recognised from their parts: HardSigmoid, HardSwish and Gelu."""
+
+from __future__ import annotations
+
+import math
+
+from .declare import Match, Outcome, Rule, refuse, rule
+from .polynomial import polynomial
+from .values import COMMON_FLOATS, close, is_number, near, number, rounded, scalar
+
+FAMILY = "elementwise"
+_X = "graph opset 17 (x: float32[2, 3]) -> (y)"
+
+# HardSigmoid and HardSwish ---------------------------------------------------------------------------------
+
+
+def _hard_sigmoid(m: Match, alpha: float | None, beta: float | None) -> Outcome:
+    if m.x.dtype not in COMMON_FLOATS:
+        return refuse(f"few runtimes have HardSigmoid for {m.x.dtype}")
+    if not alpha or beta is None or not 1e-3 < abs(alpha) < 1e3 or abs(beta) > 1e3:
+        return refuse("slope and offset must be numbers of moderate size")
+    return {"alpha": rounded("float32", alpha), "beta": rounded("float32", beta)}
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="clip(a x + b, 0, 1) is HardSigmoid.",
+    before="Clip(Add(Mul(x, $a), $b), min=0, max=1)", after="HardSigmoid(x, alpha=alpha, beta=beta)",
+    example=_X + " { a = constant float32[] 0.2 b = constant float32[] 0.5 t = Mul(x, a) s = Add(t, b) "
+                 "y = Clip(s, min=0, max=1) }",
+    near_miss=_X + " { a = constant float32[] 0.2 b = constant float32[] 0.5 t = Mul(x, a) s = Add(t, b) "
+                   "y = Clip(s, min=0, max=2) }",
+)
+def hard_sigmoid(m: Match) -> Outcome:
+    return _hard_sigmoid(m, number(m.a), number(m.b))
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="clip((x + b) a, 0, 1) is HardSigmoid.",
+    before="Clip(Mul(Add(x, $b), $a), min=0, max=1)", after="HardSigmoid(x, alpha=alpha, beta=beta)",
+    example=_X + " { a = constant float32[] 0.16666667 b = constant float32[] 3 s = Add(x, b) t = Mul(s, a) "
+                 "y = Clip(t, min=0, max=1) }",
+    near_miss=_X + " { a = constant float32[3] [1, 2, 3] b = constant float32[] 3 s = Add(x, b) t = Mul(s, a) "
+                   "y = Clip(t, min=0, max=1) }",
+)
+def hard_sigmoid_shift_first(m: Match) -> Outcome:
+    alpha, shift = number(m.a), number(m.b)
+    return _hard_sigmoid(m, alpha, None if alpha is None or shift is None else alpha * shift)
+
+
+def _six(m: Match) -> Outcome:
+    """clip(x + b, 0, h) times a, where a = 1 / h."""
+    high, shift, factor = m["h"], number(m.b), number(m.a)
+    if not isinstance(high, (int, float)) or not high > 0 or shift is None or factor is None:
+        return refuse("the bound, the shift and the factor must be numbers")
+    if not close(factor * high, 1.0, m.x.dtype, 2.0):
+        return refuse("the factor is not one over the upper bound")
+    return _hard_sigmoid(m, 1.0 / high, shift / high)
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="relu6(x + 3) / 6 as a product is HardSigmoid with the slope 1/6.",
+    before="Mul(Clip(Add(x, $b), min=0, max=h), $a)", after="HardSigmoid(x, alpha=alpha, beta=beta)",
+    example=_X + " { b = constant float32[] 3 a = constant float32[] 0.16666667 s = Add(x, b) "
+                 "t = Clip(s, min=0, max=6) y = Mul(t, a) }",
+    near_miss=_X + " { b = constant float32[] 3 a = constant float32[] 0.2 s = Add(x, b) "
+                   "t = Clip(s, min=0, max=6) y = Mul(t, a) }",
+)
+def hard_sigmoid_six(m: Match) -> Outcome:
+    return _six(m)
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="relu6(x + 3) / 6 is HardSigmoid with the slope 1/6.",
+    before="Div(Clip(Add(x, $b), min=0, max=h), $a)", after="HardSigmoid(x, alpha=alpha, beta=beta)",
+    example=_X + " { b = constant float32[] 3 a = constant float32[] 6 s = Add(x, b) "
+                 "t = Clip(s, min=0, max=6) y = Div(t, a) }",
+    near_miss=_X + " { b = constant float32[] 3 a = constant float32[] 3 s = Add(x, b) "
+                   "t = Clip(s, min=0, max=6) y = Div(t, a) }",
+)
+def hard_sigmoid_six_quotient(m: Match) -> Outcome:
+    high, shift = m["h"], number(m.b)
+    if not isinstance(high, (int, float)) or not high > 0 or shift is None or number(m.a) != high:
+        return refuse("the divisor is not the upper bound")
+    return _hard_sigmoid(m, 1.0 / high, shift / high)
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="HardSigmoid is a product, a sum and a Clip (faster kernels in some runtimes).",
+    before="HardSigmoid(x, alpha=alpha, beta=beta)", after="Clip(Add(Mul(x, a), b), min=0.0, max=1.0)",
+    example=_X + " { y = HardSigmoid(x) }",
+    near_miss=_X + " { y = HardSigmoid(x, alpha=0.0) }",
+)
+def hard_sigmoid_parts(m: Match) -> Outcome:
+    alpha, beta = m["alpha"], m["beta"]
+    if not 1e-3 < abs(alpha) < 1e3 or not abs(beta) < 1e3:
+        return refuse("slope and offset must be of moderate size")
+    return {"a": scalar(m.x.dtype, alpha), "b": scalar(m.x.dtype, beta)}
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="x times HardSigmoid with the slope 1/6 is HardSwish.",
+    before="Mul(x, HardSigmoid(x, alpha=a, beta=0.5))", after="HardSwish(x)",
+    example=_X + " { t = HardSigmoid(x, alpha=0.16666667, beta=0.5) y = Mul(x, t) }",
+    near_miss=_X + " { t = HardSigmoid(x, alpha=0.2, beta=0.5) y = Mul(x, t) }",
+)
+def hard_swish(m: Match) -> Outcome:
+    if m.x.dtype not in COMMON_FLOATS:
+        return refuse(f"few runtimes have HardSwish for {m.x.dtype}")
+    return None if close(m["a"], 1 / 6, "float32", 2.0) else refuse("the slope is not 1/6")
+
+
+def _hard_swish_six(name: str, before: str, factor: float, body: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="rounding",
+        meaning="x relu6(x + 3) / 6 is x times HardSigmoid.",
+        before=before, after="Mul(x, HardSigmoid(x, alpha=alpha, beta=beta))",
+        example=_X + f" {{ b = constant float32[] 3 a = constant float32[] {factor} s = Add(x, b) "
+                     f"t = Clip(s, min=0, max=6) u = Mul(t, x) {body} }}",
+        near_miss=_X + f" {{ b = constant float32[] 3 a = constant float32[] {factor} s = Add(x, b) "
+                       f"t = Clip(s, min=0, max=5) u = Mul(t, x) {body} }}",
+    )
+    def guard(m: Match) -> Outcome:
+        if not near(m.a, factor) or m["h"] != 6 or not is_number(m.b, 3.0):
+            return refuse("the constants are not 3, 6 and 1/6")
+        return _hard_sigmoid(m, 1 / 6, 0.5)
+
+    return guard.renamed(name)
+
+
+HARD_SWISH = [
+    _hard_swish_six("hard-swish-six", "Mul(Mul(x, Clip(Add(x, $b), min=0, max=h)), $a)", 0.16666667, "y = Mul(u, a)"),
+    _hard_swish_six("hard-swish-six-quotient", "Div(Mul(x, Clip(Add(x, $b), min=0, max=h)), $a)", 6,
+                    "y = Div(u, a)"),
+    _hard_swish_six("hard-swish-six-scaled-first", "Mul(Mul(x, $a), Clip(Add(x, $b), min=0, max=h))", 0.16666667,
+                    "v = Mul(x, a) y = Mul(v, t)"),
+]
+
+# Gelu ------------------------------------------------------------------------------------------------------
+
+_ROOT = math.sqrt(2 / math.pi)
+_GELU = {"erf": ({1: math.sqrt(0.5)}, "none"), "tanh": ({1: _ROOT, 3: _ROOT * 0.044715}, "tanh")}
+
+
+def _gelu(name: str, function: str, form: str, factor: float, body: str) -> Rule:
+    """A spelling of Gelu: `form` holds `E` for the Erf or Tanh term and `$h` for the factor."""
+    wanted, approximate = _GELU[function]
+    op = function.capitalize()
+    argument = ("r = constant float32[] 0.70710677 u = Mul(x, r)" if function == "erf" else
+                "k = constant float32[] 0.7978846 d = constant float32[] 0.044715 q = Mul(x, x) v = Mul(q, x) "
+                "w = Mul(d, v) p = Add(x, w) u = Mul(k, p)")
+    text = (f"graph opset 20 (x: float32[2, 3]) -> (y) {{ one = constant float32[] 1 h = constant float32[] {factor} "
+            f"{argument} e = {op}(u) g = Add(e, one) {body} }}")
+
+    @rule(
+        family=FAMILY, exactness="rounding",
+        meaning=f"Gelu written out with {op}.",
+        before=form.replace("E", f"Add({op}(u), $one)"), after="Gelu(x, approximate=how)",
+        example=text, near_miss=text.replace("0.70710677", "0.7").replace("0.044715", "0.05"),
+    )
+    def guard(m: Match) -> Outcome:
+        if m.x.dtype not in COMMON_FLOATS:
+            return refuse(f"few runtimes have Gelu for {m.x.dtype}")
+        if not is_number(m.one, 1.0) or not near(m.h, factor):
+            return refuse("a constant differs from that of Gelu")
+        found = polynomial(m, m.u, m.x)
+        if found is None or set(found) != set(wanted):
+            return refuse(f"the argument of {op} is not that of Gelu")
+        if not all(close(found[power], value, m.x.dtype, 4.0) for power, value in wanted.items()):
+            return refuse(f"a constant in the argument of {op} differs from that of Gelu")
+        return {"how": approximate}
+
+    return guard.renamed(name)
+
+
+def _gelus(function: str) -> list[Rule]:
+    names = [("half-last", "Mul(Mul(x, E), $h)", 0.5, "b = Mul(x, g) y = Mul(b, h)"),
+             ("half-inside", "Mul(x, Mul(E, $h))", 0.5, "b = Mul(g, h) y = Mul(x, b)"),
+             ("half-first", "Mul(Mul(x, $h), E)", 0.5, "b = Mul(x, h) y = Mul(b, g)"),
+             ("halved-last", "Div(Mul(x, E), $h)", 2, "b = Mul(x, g) y = Div(b, h)"),
+             ("halved-inside", "Mul(x, Div(E, $h))", 2, "b = Div(g, h) y = Mul(x, b)"),
+             ("halved-first", "Mul(Div(x, $h), E)", 2, "b = Div(x, h) y = Mul(b, g)")]
+    return [_gelu(f"gelu-{function}-{name}", function, form, factor, body) for name, form, factor, body in names]
+
+
+GELU_ERF = _gelus("erf")
+GELU_TANH = _gelus("tanh")
