@@ -90,7 +90,7 @@ def _read_resize(attrs: dict[str, object], version: int) -> dict[str, object] | 
 def _write_resize(attrs: dict[str, object], version: int) -> dict[str, object] | None:
     out = dict(attrs)
     mode = out["coordinate_transformation_mode"]
-    if mode == "half_pixel_symmetric" and version < 19 or mode == "tf_half_pixel_for_nn" and version > 11:
+    if (mode == "half_pixel_symmetric" and version < 19) or (mode == "tf_half_pixel_for_nn" and version > 11):
         return None
     if version < 18:
         if out.pop("antialias", 0) or out.pop("axes", None) is not None:

@@ -28,8 +28,8 @@ def window_count(size: DimLike, kernel: DimLike, stride: int, dilation: int, beg
                  ceil: bool) -> DimLike:
     """Number of window positions along one axis.
 
-    With `ceil`, a last partial window counts unless it would start in the padding at the end (ONNX Runtime and
-    ONNX's own inference apply that rule at every opset).
+    With `ceil`, a last partial window counts unless it would start in the padding at the end (the rule of opset 22;
+    ONNX Runtime applies it at every opset, the text of older opsets does not).
     """
     room = sub(add(size, begin + end), add(mul(dilation, sub(kernel, 1)), 1))
     if not ceil:
@@ -56,7 +56,10 @@ def window_counts(site: Site, sizes: Sequence[DimLike], kernel: Sequence[DimLike
     if site.attrs.get("auto_pad", "NOTSET") in SAME:
         return [ceildiv(size, stride) for size, stride in zip(sizes, strides)]
     begins, ends = explicit_pads(site.attrs, rank)
-    counts = [window_count(*axis, ceil) for axis in zip(sizes, kernel, strides, dilations, begins, ends)]
+    counts = [
+        window_count(size, k, stride, dilation, begin, end, ceil)
+        for size, k, stride, dilation, begin, end in zip(sizes, kernel, strides, dilations, begins, ends)
+    ]
     if any(isinstance(count, int) and count < 0 for count in counts):
         raise site.fail(f"the kernel {list(map(str, kernel))} is larger than the padded input "
                         f"{list(map(str, sizes))}")

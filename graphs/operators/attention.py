@@ -30,8 +30,10 @@ def _split(site: Site, shape: Shape, heads: object, what: str) -> Shape:
 def _attention(site: Site) -> list[Type | None]:
     q, k, v = (_shape(site, index) for index in range(3))
     types = [site.type(index) for index in (0, 1, 2, 0)]
+    found: list[Type | None]
     if q is None or k is None or v is None:
-        return [None if type_ is None else TensorType(type_.dtype) for type_ in types][: site.outputs]
+        found = [None if type_ is None else TensorType(type_.dtype) for type_ in types]
+        return found[: site.outputs]
     q_heads, kv_heads = site.attrs["q_num_heads"], site.attrs["kv_num_heads"]
     query, key, value = _split(site, q, q_heads, "Q"), _split(site, k, kv_heads, "K"), _split(site, v, kv_heads, "V")
     total: DimLike = key[2]
@@ -40,9 +42,7 @@ def _attention(site: Site) -> list[Type | None]:
         total = add(past[2], key[2]) if past is not None else site.unknown_dim()
     y: Shape = (query[0], query[2], mul(query[1], value[3])) if len(q) == 3 else (*query[:3], value[3])
     shapes: list[Shape] = [y, (*key[:2], total, key[3]), (*value[:2], total, value[3]), (*query[:3], total)]
-    found: list[Type | None] = [
-        None if type_ is None else TensorType(type_.dtype, shape) for type_, shape in zip(types, shapes)
-    ]
+    found = [None if type_ is None else TensorType(type_.dtype, shape) for type_, shape in zip(types, shapes)]
     return found[: site.outputs]
 
 

@@ -108,9 +108,9 @@ def _scan(site: Site) -> list[Type | None]:
     count = len(body.inputs) - scanned
     if count < 0 or len(body.outputs) < count or len(site.types) != len(body.inputs):
         raise site.fail(f"{len(site.types)} inputs, {scanned} of them scanned, for a body of {len(body.inputs)}")
-    axes = site.attrs["scan_input_axes"] or (0,) * scanned
+    axes: Sequence[int] = site.attrs["scan_input_axes"] or (0,) * scanned  # type: ignore[assignment]
     lengths: list[DimLike] = []
-    for type_, axis in zip(site.types[count:], axes):  # type: ignore[call-overload]
+    for type_, axis in zip(site.types[count:], axes):
         if type_ is not None and type_.shape is not None:
             lengths.append(type_.shape[axis])
     static = [length for length in lengths if isinstance(length, int)]
@@ -118,10 +118,12 @@ def _scan(site: Site) -> list[Type | None]:
         raise site.fail(f"scanned inputs of lengths {static}")
     rounds = static[0] if static else lengths[0] if lengths else site.unknown_dim(site.outputs * _SPREAD)
     scans = _output_types(body)[count:]
-    out_axes = site.attrs["scan_output_axes"] or (0,) * len(scans)
+    out_axes: Sequence[int] = (
+        site.attrs["scan_output_axes"] or (0,) * len(scans)  # type: ignore[assignment]
+    )
     return [*_states(site, body, body.inputs[:count]),
             *(_stacked(site, count + k, type_, rounds, axis)
-              for k, (type_, axis) in enumerate(zip(scans, out_axes)))]  # type: ignore[call-overload]
+              for k, (type_, axis) in enumerate(zip(scans, out_axes)))]
 
 
 _NEWER = (16, 19, 21, 23, 24, 25)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..dims import DimLike, mul
 from ..types import Shape, TensorType, Type
 from . import _resampling
-from ._windows import SAME, per_axis, transposed_sizes, window_counts
+from ._windows import SAME, explicit_pads, per_axis, transposed_sizes, window_counts
 from .record import REQUIRED, Operator, Site
 
 _WINDOW = {"auto_pad": "NOTSET", "dilations": None, "pads": None, "strides": None}
@@ -72,11 +72,12 @@ def _conv_transpose(site: Site) -> list[Type | None]:
 def _pool(site: Site) -> list[Type | None]:
     type_ = site.type(0)
     if type_ is None:
-        return [None, TensorType("int64")][: site.outputs]
+        unknown: list[Type | None] = [None, TensorType("int64")]
+        return unknown[: site.outputs]
     x = spatial_input(site)
     shape: Shape | None = None
     if x is not None:
-        kernel = tuple(site.attrs["kernel_shape"])  # type: ignore[arg-type]
+        kernel: tuple[int, ...] = tuple(site.attrs["kernel_shape"])  # type: ignore[arg-type]
         if len(kernel) != len(x) - 2:
             raise site.fail(f"kernel_shape {list(kernel)} for input {type_}")
         shape = (*x[:2], *window_counts(site, x[2:], kernel, bool(site.attrs.get("ceil_mode"))))
@@ -105,7 +106,7 @@ def _max_unpool(site: Site) -> list[Type | None]:
         return [TensorType(type_.dtype, wanted)]
     if x is None or site.type(2) is not None:
         return [TensorType(type_.dtype)]
-    kernel = tuple(site.attrs["kernel_shape"])  # type: ignore[arg-type]
+    kernel: tuple[int, ...] = tuple(site.attrs["kernel_shape"])  # type: ignore[arg-type]
     return [TensorType(type_.dtype, (*x[:2], *transposed_sizes(site, x[2:], kernel)))]
 
 
@@ -121,23 +122,39 @@ def _lower(attrs: dict[str, object], **missing: object) -> dict[str, object] | N
     return out
 
 
-def _read_pool(attrs: dict[str, object], version: int) -> dict[str, object] | None:
-    # Automatic padding of a kernel shorter than its stride may be negative; runtimes refuse or go wrong.
+def _disputed(attrs: dict[str, object], version: int) -> bool:
+    """Whether runtimes and versions of ONNX differ in what these pool attributes mean.
+
+    Automatic padding of a kernel shorter than its stride may be negative: runtimes refuse or go wrong. Before
+    version 22, ONNX counts a last partial window (ceil_mode) even where it starts in the padding, and runtimes do not.
+    """
+    kernel: Sequence[int] = attrs["kernel_shape"]  # type: ignore[assignment]
+    rank = len(kernel)
+    strides, dilations = per_axis(attrs, "strides", rank), per_axis(attrs, "dilations", rank)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     if attrs.get("auto_pad", "NOTSET") in SAME:
-        kernel: Sequence[int] = attrs["kernel_shape"]  # type: ignore[assignment]
-        strides, dilations = per_axis(attrs, "strides", len(kernel)), per_axis(attrs, "dilations", len(kernel))
-        if any((k - 1) * d + 1 < s for k, d, s in zip(kernel, dilations, strides)):
-            return None
-    return attrs
+        return any(length < stride for length, stride in zip(reach, strides))
+    if version >= 22 or not attrs.get("ceil_mode"):
+        return False
+    _, ends = explicit_pads(attrs, rank)
+    return any(length < stride + end for length, stride, end in zip(reach, strides, ends))
+
+
+def _read_pool(attrs: dict[str, object], version: int) -> dict[str, object] | None:
+    return None if _disputed(attrs, version) else attrs
 
 
 def _write_max_pool(attrs: dict[str, object], version: int) -> dict[str, object] | None:
+    if _disputed(attrs, version):
+        return None
     if version < 8:
         return _lower(attrs, ceil_mode=0, dilations=None, storage_order=0)
     return _lower(attrs, ceil_mode=0, dilations=None) if version < 10 else attrs
 
 
 def _write_average_pool(attrs: dict[str, object], version: int) -> dict[str, object] | None:
+    if _disputed(attrs, version):
+        return None
     if version < 7:
         return _lower(attrs, count_include_pad=0, ceil_mode=0, dilations=None)
     if version < 10:
@@ -146,6 +163,8 @@ def _write_average_pool(attrs: dict[str, object], version: int) -> dict[str, obj
 
 
 def _write_lp_pool(attrs: dict[str, object], version: int) -> dict[str, object] | None:
+    if _disputed(attrs, version):
+        return None
     return _lower(attrs, ceil_mode=0, dilations=None) if version < 18 else attrs
 
 

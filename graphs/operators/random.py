@@ -38,8 +38,9 @@ def _multinomial(site: Site) -> list[Type | None]:
 def _dropout(site: Site) -> list[Type | None]:
     type_ = site.type(0)
     shape = None if type_ is None else type_.shape
-    mask = "bool" if not site.attrs["legacy_mask"] else None if type_ is None else type_.dtype
-    return [type_, None if mask is None else TensorType(mask, shape)][: site.outputs]
+    mask: str | None = "bool" if not site.attrs["legacy_mask"] else None if type_ is None else type_.dtype
+    found: list[Type | None] = [type_, None if mask is None else TensorType(mask, shape)]
+    return found[: site.outputs]
 
 
 def _read_dropout(attrs: dict[str, object], version: int) -> dict[str, object] | None:
@@ -57,7 +58,7 @@ def _write_dropout(attrs: dict[str, object], version: int) -> dict[str, object] 
         return None
     if version < 12:
         training, seed = out.pop("training_mode", False), out.pop("seed", None)
-        if training is not False and training != 0 or seed is not None:
+        if (training is not False and training != 0) or seed is not None:
             return None
     if version < 7:
         out["is_test"] = 1

@@ -171,7 +171,10 @@ def _reflect(x: np.ndarray, low: float, high: float) -> np.ndarray:
     return np.where(x < low, below, np.where(x > high, above, x)).astype(x.dtype)
 
 
-def _grid_taps(attrs: Mapping[str, object], x: np.ndarray, size: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+Tap = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def _grid_taps(attrs: Mapping[str, object], x: np.ndarray, size: int) -> list[Tap]:
     """For one spatial axis: (index, inside, weight) of each tap."""
     padding, corners = attrs["padding_mode"], bool(attrs["align_corners"])
     low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
@@ -211,7 +214,8 @@ def grid_sample(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndar
             for k, size in enumerate(sizes)]
     y = np.zeros((*x.shape[:2], places.shape[1]), flat.dtype)
     for combination in product(*axes):
-        index, inside, weight = np.zeros(places.shape[:2], np.int64), np.True_, flat.dtype.type(1)
+        index = np.zeros(places.shape[:2], np.int64)
+        inside, weight = np.ones(index.shape, np.bool_), np.ones(index.shape, flat.dtype)
         for size, (at, here, factor) in zip(sizes, combination):
             index, inside, weight = index * size + at, inside & here, weight * factor
         sampled = np.take_along_axis(flat, np.broadcast_to(index[:, None, :], y.shape), axis=2)

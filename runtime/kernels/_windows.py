@@ -46,8 +46,8 @@ class Windows:
         else:
             begins, ends = explicit_pads(attrs, rank)
             counts = tuple(
-                int(window_count(*axis, ceil))  # type: ignore[arg-type]
-                for axis in zip(sizes, kernel, strides, dilations, begins, ends)
+                int(window_count(size, k, stride, dilation, begin, end, ceil))  # type: ignore[arg-type]
+                for size, k, stride, dilation, begin, end in zip(sizes, kernel, strides, dilations, begins, ends)
             )
         return Windows(tuple(map(int, kernel)), strides, dilations, begins, ends, counts)
 

@@ -141,8 +141,9 @@ def mean_variance_normalization(attrs: Mapping[str, object], inputs: Arrays) -> 
 
     The function body of ONNX takes E[x^2] - E[x]^2, which cancels; this form is its exact value.
     """
-    x, axes = inputs[0], tuple(attrs["axes"])  # type: ignore[arg-type]
+    x = inputs[0]
     assert x is not None
+    axes: tuple[int, ...] = tuple(attrs["axes"])  # type: ignore[arg-type]
     wide = widen(x)
     centred = wide - wide.mean(axis=axes, keepdims=True)
     deviation = np.sqrt(np.square(centred).mean(axis=axes, keepdims=True))

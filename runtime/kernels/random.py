@@ -96,5 +96,5 @@ def dropout(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]
         return [x, np.ones(x.shape, mask_dtype)] if wants_mask else [x]
     mask = _generator(attrs).random(x.shape) >= ratio
     wide = x.astype(np.float64 if x.dtype == np.float64 else np.float32)
-    y = np.where(mask, wide / wide.dtype.type(1 - ratio), 0).astype(x.dtype)
+    y = np.where(mask, wide / np.asarray(1 - ratio, wide.dtype), 0).astype(x.dtype)
     return [y, mask.astype(mask_dtype)] if wants_mask else [y]
