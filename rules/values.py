@@ -183,3 +183,8 @@ def bounded(operand: Operand) -> NodeView | None:
     """A node that shows that no element is infinite (NaN may be there)."""
     found = _range_view(operand)
     return found[1] if found is not None and math.isfinite(found[0][0]) and math.isfinite(found[0][1]) else None
+
+# Operators of one input that treat each element by itself (attributes are copied along with them).
+UNARY = ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Erf", "Reciprocal", "Floor", "Ceil", "Round",
+         "Sign", "LeakyRelu", "Elu", "Selu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Gelu", "Mish", "Clip",
+         "Cast", "Not")  # fmt: skip
