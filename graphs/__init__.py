@@ -1,9 +1,84 @@
-"""Dataflow graphs: values, nodes, types, operator records, and the forms that graphs are read from and written to."""
+"""Dataflow graphs: values, nodes, types, operator records, and the forms they are read from and written to."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from .constants import Constant
+from .errors import InvalidModel, ParseError
 from .ir import Graph, NameSupply, Node
 from .types import OtherType, TensorType, Type
 
-__all__ = ["Constant", "Graph", "NameSupply", "Node", "OtherType", "TensorType", "Type"]
+_SNIFFED = 4096  # bytes at the start of a file that tell its form
+
+
+def load(source: str | os.PathLike[str] | bytes) -> Graph:
+    """Read a graph: an ONNX model, the JSON form or the text form, from a path or from bytes.
+
+    The suffix `.onnx`, `.json` or `.txt` decides, and else what the content looks like. Raises InvalidModel,
+    MissingData, ParseError or InferenceError, each of one line.
+    """
+    from .onnx_io import load_onnx
+
+    if isinstance(source, bytes | bytearray | memoryview):
+        data = bytes(source)
+        form = _sniff(data[:_SNIFFED])
+        return load_onnx(data) if form == "onnx" else _parse(data, form, "")
+    path = Path(source)
+    form = {".onnx": "onnx", ".json": "json", ".txt": "text"}.get(path.suffix.lower(), "")
+    if not form:
+        try:
+            with path.open("rb") as file:
+                form = _sniff(file.read(_SNIFFED))
+        except OSError as error:
+            raise InvalidModel(str(path), f"the file cannot be read ({error.strerror})", "check the path") from error
+    if form == "onnx":
+        return load_onnx(path)
+    from .onnx_io.files import read_bytes
+
+    return _parse(read_bytes(path), form, f"{path}, ")
+
+
+def save(graph: Graph, path: str | os.PathLike[str], opset: int | None = None) -> None:
+    """Write a graph: `.json` and `.txt` in the JSON and text form, all else as an ONNX model.
+
+    The file appears whole or not at all.
+    """
+    from .onnx_io import save_onnx
+    from .onnx_io.files import write_bytes
+
+    suffix = Path(path).suffix.lower()
+    if suffix == ".json":
+        from .json_form import dumps
+
+        write_bytes(Path(path), (dumps(graph) + "\n").encode())
+    elif suffix == ".txt":
+        write_bytes(Path(path), (str(graph) + "\n").encode())
+    else:
+        save_onnx(graph, path, opset)
+
+
+def _sniff(start: bytes) -> str:
+    text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text.startswith(b"{"):
+        return "json"
+    is_text = text.startswith((b"graph ", b"graph\t", b"graph(", b"#"))
+    return "text" if is_text else "onnx"
+
+
+def _parse(data: bytes, form: str, where: str) -> Graph:
+    from .json_form import from_json
+    from .text import parse_graph
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ParseError(f"{where}byte {error.start}", "the text is not UTF-8", "write it as UTF-8") from error
+    try:
+        return from_json(text) if form == "json" else parse_graph(text)
+    except ParseError as error:
+        raise ParseError(f"{where}{error.where}", error.found, error.fix) from error
+
+
+__all__ = ["Constant", "Graph", "NameSupply", "Node", "OtherType", "TensorType", "Type", "load", "save"]

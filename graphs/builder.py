@@ -28,6 +28,7 @@ from .ir import Graph, NameSupply, Node
 from .operators import RUNTIME, Operator, find, schema
 from .structure import check_structure
 from .types import Shape, TensorType, Type
+from .versions import settle_node
 
 
 class Value:
@@ -272,6 +273,7 @@ class Builder:
 
     def _add(self, node: Node) -> None:
         label = self.scope.path + node.outputs[0]
+        settle_node(node, self._opsets[node.domain], lambda each: self.scope.lookup(each)[0])
         looked_up = [self.scope.lookup(each) if each else (None, None, None) for each in node.inputs]
         types = [each[0] for each in looked_up]
         infer_nested_of(node, types, self.scope, label)

@@ -22,6 +22,7 @@ from .ir import Graph, Node
 from .operators import RUNTIME, find
 from .structure import structure_problems
 from .types import OtherType, RawAttribute, TensorType, Type
+from .versions import settle_graph
 
 _TOKEN = re.compile(
     r"""(?:\s+|\#[^\n]*)*(?:
@@ -166,6 +167,7 @@ class Parser:
         except InvalidModel as error:
             self.fail_at(0, error.found, error.fix)
         infer(graph)
+        settle_graph(graph, graph.opsets)
         return graph
 
     def graph(self, outermost: bool = False) -> Graph:
@@ -348,7 +350,7 @@ class Parser:
         if len(raw) != count:
             self.fail_at(start, f"{len(raw)} elements for {type_}, which holds {count}", "write each element once")
         try:
-            array = _array(raw, type_.dtype).reshape(shape)
+            array = elements_to_array(raw, type_.dtype).reshape(shape)
         except (ValueError, TypeError, OverflowError) as error:
             self.fail_at(start, f"the elements are no {type_.dtype} ({error})", "correct the elements")
         return Constant(type_, lambda: array)
@@ -432,7 +434,8 @@ class Parser:
 _WORDS: dict[str, object] = {"true": True, "false": False, "none": None, "runtime": RUNTIME}
 
 
-def _array(raw: list[object], dtype: str) -> np.ndarray:
+def elements_to_array(raw: list[object], dtype: str) -> np.ndarray:
+    """A flat array of parsed elements; ValueError where one is none of this type."""
     kind = dtypes.numpy_dtype(dtype)
     if dtype == "string":
         if not all(isinstance(item, str | bytes) for item in raw):
@@ -447,7 +450,7 @@ def _array(raw: list[object], dtype: str) -> np.ndarray:
         halves: list[object] = []
         for item in raw:
             halves += item[1:] if isinstance(item, tuple) and item[0] == "complex" else [item, 0]
-        return _array(halves, part).view(kind)
+        return elements_to_array(halves, part).view(kind)
     if kind.kind in "iu" or dtype.lstrip("u").startswith("int"):
         if any(isinstance(item, float | tuple) for item in raw):
             raise ValueError("integers only")

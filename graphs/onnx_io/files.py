@@ -144,9 +144,19 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all."""
+    try:
+        with _replacing(path) as file:
+            file.write(data)
+    except OSError as error:
+        raise InvalidOption(str(path), f"the file cannot be written ({error.strerror})",
+                            "choose another place") from error
+
+
 def proto_bytes(graph: Graph, opset: int | None = None) -> bytes:
     """A graph as the bytes of an ONNX file with all weights inside."""
     return _serialized(to_model_proto(graph, opset), Path("the model"))
 
 
-__all__ = ["load_onnx", "proto_bytes", "save_onnx"]
+__all__ = ["load_onnx", "proto_bytes", "save_onnx", "write_bytes"]

@@ -15,8 +15,8 @@ from ..ir import Graph, NameSupply, Node
 from ..operators import schema
 from ..structure import check_structure
 from ..types import TensorType, Type
+from ..versions import canonicalize, restore_untyped, static_names
 from .naming import own_names, rename_definitions
-from .nodes import canonicalize, restore_untyped, static_names
 from .tensors import ExternalFiles, read_sparse, read_tensor
 from .values import read_attribute, read_type
 

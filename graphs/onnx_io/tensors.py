@@ -175,7 +175,7 @@ def read_sparse(sparse: onnx.SparseTensorProto, files: ExternalFiles) -> Constan
         if places.size and ((places < 0) | (places >= np.array(shape))).any():
             raise InvalidModel(where, "an index lies outside its dims", "correct the tensor")
         places = np.ravel_multi_index(tuple(places.T), shape) if places.size else places.reshape(-1)
-    if places.size and not (0 <= places.min() and places.max() < size) or len(places) != values.size:
+    if (places.size and not (0 <= places.min() and places.max() < size)) or len(places) != values.size:
         raise InvalidModel(where, "its indices do not fit its dims and values", "correct the tensor")
 
     def dense() -> np.ndarray:

@@ -12,7 +12,7 @@ from ..errors import InvalidOption
 from ..ir import Graph, NameSupply, Node
 from ..operators import schema
 from ..types import Type
-from .nodes import Written, schema_type, verbatim_problem, write_node
+from ..versions import Written, schema_type, verbatim_problem, write_node
 from .tensors import SPARSE, write_tensor
 from .values import value_info, write_attribute
 

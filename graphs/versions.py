@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from .. import dtypes
-from ..canonical import VECTOR_INPUTS, complete, is_default, static_value, version_at
-from ..constants import Constant
-from ..ir import Node
-from ..operators import REQUIRED, RUNTIME, Operator, find, schema
-from ..types import RawAttribute, TensorType, Type
+from . import dtypes
+from .canonical import VECTOR_INPUTS, complete, is_default, settle_numbers, static_value, version_at
+from .constants import Constant
+from .ir import Graph, Node
+from .operators import REQUIRED, RUNTIME, Operator, find, schema
+from .types import RawAttribute, TensorType, Type
 
 _log = logging.getLogger(__name__)
 _KIND = onnx.defs.OpSchema.AttrType
@@ -96,7 +96,7 @@ def schema_default(formal: onnx.defs.OpSchema.Attribute) -> object:
     value = onnx.helper.get_attribute_value(formal.default_value)
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, list | tuple) or hasattr(value, "__len__") and not isinstance(value, str):
+    if isinstance(value, list | tuple) or (hasattr(value, "__len__") and not isinstance(value, str)):
         return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
     return value
 
@@ -244,6 +244,36 @@ def _static_dtype(node: Node, found: onnx.defs.OpSchema, index: int, value: obje
     first = value[0] if isinstance(value, tuple) and value else value
     free = "bool" if isinstance(first, bool) else "float32" if isinstance(first, float) else "int64"
     return None if tied or free not in allowed else free
+
+
+def settle_graph(graph: Graph, opsets: Mapping[str, int], outer: TypeOf | None = None) -> None:
+    """`settle_node` for all nodes of a graph whose types are inferred, nested ones included."""
+
+    def type_of(name: str) -> Type | None:
+        known = graph.constants[name].type if name in graph.constants else graph.types.get(name)
+        return known if known is not None or outer is None else outer(name)
+
+    for node in graph.nodes:
+        settle_node(node, opsets.get(node.domain, 0), type_of)
+        for inner in node.graphs:
+            settle_graph(inner, opsets, type_of)
+
+
+def settle_node(node: Node, opset: int, type_of: TypeOf) -> None:
+    """Turn integers of static attributes into floats where the node works on floats (`Clip(x, min=0)`)."""
+    record = None if node.is_opaque else find(node.op, node.domain)
+    found = schema(node.op, opset, node.domain) if record is not None and record.static else None
+    if record is None or found is None:
+        return
+    known = found
+
+    def dtype_of(name: str) -> str | None:
+        formal = known.attributes.get(name)
+        if formal is not None:
+            return "float32" if formal.type in (_KIND.FLOAT, _KIND.FLOATS) else None
+        return _static_dtype(node, known, record.static[name], node.attrs[name], type_of)
+
+    settle_numbers(node.attrs, record, dtype_of)
 
 
 def schema_type(dtype: str) -> str:
