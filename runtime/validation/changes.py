@@ -21,6 +21,7 @@ from ..execute import Context
 from ..program import Program
 
 FOLDED_BYTES = 256 << 20
+_SCALAR_ELEMENTS = 4096
 _COMPARED_ELEMENTS = 1 << 23  # beyond this a rearranged weight counts as a new one
 
 
@@ -98,7 +99,7 @@ def _floats(graph: Graph) -> _Floats:
 def _scalars(floats: _Floats) -> set[float]:
     values = set(floats.attributes.values())
     for constant in floats.constants.values():
-        if constant.facts.splat is not None:
+        if constant.size <= _SCALAR_ELEMENTS and constant.facts.splat is not None:
             values.add(float(np.float32(constant.facts.splat)))
     return values
 

@@ -19,6 +19,7 @@ from .report import OutputCheck, Round
 from .twins import TINY, Twin, TwinProgram, has_narrow_floats
 
 LARGE_BYTES = 100 << 20  # weights beyond this: one moved run, float64 in the first round only
+SLOW_BYTES, SLOW_NODES = 4 << 20, 300
 PLAIN = Twin()
 
 
@@ -33,14 +34,21 @@ class Comparison:
         self.original, self.optimized, self.pins, self.terms, self.seed = original, optimized, pins, terms, seed
         self.journal = Journal(seed=seed)
         self.notes: list[str] = []
-        self.large = sum(constant.nbytes for each in original.walk()
-                         for constant in each.constants.values()) > LARGE_BYTES
+        self.weights = sum(constant.nbytes for each in original.walk() for constant in each.constants.values())
+        self.large = self.weights > LARGE_BYTES
         self.fixed = frozenset(name for name, found in constraints(original).items() if found.kind != "nonzero")
         self.has_narrow = any(has_narrow_floats(graph) for graph in (original, optimized))
+        self._probed: dict[tuple[object, ...], tuple[dict[str, Any], dict[str, list[list[Any]]]]] = {}
         self._folded: tuple[Graph, Graph] | None = None
         self._changes: tuple[Changes, Changes] | None = None
         self._programs: dict[tuple[bool, Twin], TwinProgram | None] = {}
         self.jumping = self._jumping_outputs()
+
+    @property
+    def slow(self) -> bool:
+        """One run takes so long that further draws must be few. Judged by size, not by the clock, so that the same
+        graphs get the same rounds."""
+        return self.weights > SLOW_BYTES or self.original.node_count() > SLOW_NODES
 
     def _jumping_outputs(self) -> set[str]:
         free = [node for kind, node in self.pins.alone_original if kind == DISCRETE]
@@ -112,11 +120,8 @@ class Comparison:
         values, sizes = check_feeds(self.original, feeds)
         named = dict(zip(self.original.inputs, values))
         self.journal.sizes, self.journal.seed = {**each.sizes, **sizes}, each.seed
-        try:
-            original = self.run(True, PLAIN, named)
-        except EgraftError as reason:
-            raise CannotRun(f"{reason.where}: {reason.found}") from reason
-        assert original is not None
+        original = self._run_original(named, None if given is not None else _key(each.seed, each.sizes)
+                                      if not each.special else None)
         if each.huge and not each.wide and self.terms.exactness != "exact":
             raise CannotRun("numbers near the limits of the dtype need a float64 run")
         other, failure = self._run_optimized(named)
@@ -126,6 +131,32 @@ class Comparison:
             self._variations(each, named))
         terms = replace(self.terms, huge=each.huge, special=each.special)
         return self._compare_all(original, other, variations, terms)
+
+    def _run_original(self, named: Mapping[str, Any], key: tuple[object, ...] | None) -> dict[str, Any]:
+        """The plain run of the original; what finding the sizes has run already is not run again."""
+        if key is not None and key in self._probed:
+            found, self.journal.results = self._probed.pop(key)
+            return found
+        try:
+            original = self.run(True, PLAIN, named)
+        except EgraftError as reason:
+            raise CannotRun(f"{reason.where}: {reason.found}") from reason
+        assert original is not None
+        return original
+
+    def probe(self, seed: int, sizes: dict[str, int]) -> str | None:
+        """None where the original runs at these sizes, else the reason why not."""
+        try:
+            values, bound = check_feeds(self.original, draw(self.original, seed, sizes))
+            self.journal.sizes, self.journal.seed = {**sizes, **bound}, seed
+            found = self.run(True, PLAIN, dict(zip(self.original.inputs, values)))
+        except EgraftError as reason:
+            return f"{reason.where}: {reason.found}"
+        except (ValueError, MemoryError) as reason:
+            return str(reason)
+        assert found is not None
+        self._probed[_key(seed, sizes)] = found, self.journal.results
+        return None
 
     def _run_optimized(self, named: Mapping[str, Any]) -> tuple[dict[str, Any] | None, OutputCheck]:
         lost = OutputCheck("(run)", False, ratio=float("inf"))
@@ -212,16 +243,5 @@ def _pinned_name(key: str, turn: int, position: int) -> str:
     return f"pin {key} #{turn} {position}"
 
 
-def probe(graph: Graph, seed: int, sizes: dict[str, int], comparison: Comparison) -> str | None:
-    """None where the original runs at these sizes, else the reason why not."""
-    try:
-        values, bound = check_feeds(graph, draw(graph, seed, sizes))
-        comparison.journal.sizes, comparison.journal.seed = {**sizes, **bound}, seed
-        comparison.run(True, PLAIN, dict(zip(graph.inputs, values)))
-    except EgraftError as reason:
-        return f"{reason.where}: {reason.found}"
-    except (ValueError, MemoryError) as reason:
-        return str(reason)
-    return None
-
-
+def _key(seed: int, sizes: Mapping[str, int]) -> tuple[object, ...]:
+    return (seed, *sorted(sizes.items()))

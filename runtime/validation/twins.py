@@ -90,18 +90,36 @@ def moved(value: Any, seed: int, key: str, step: float | None = None) -> Any:
         return [moved(item, seed, f"{key}[{index}]", step) for index, item in enumerate(value)]
     if not isinstance(value, np.ndarray) or dtypes.name_of(value.dtype) not in dtypes.FLOATS or not value.size:
         return value
-    wide = value if value.dtype == np.float64 else value.astype(np.float32)
     with np.errstate(all="ignore"):
-        if bool((wide == np.rint(wide)).all()):
+        if _is_integral(value):
             return value
         rng = np.random.default_rng((seed, zlib.crc32(key.encode())))
         pattern = rng.integers(-1, 2, min(value.size, _PATTERN)).astype(np.float64)
         if value.size <= _ALWAYS_MOVED:
             pattern[pattern == 0] = 1
-        if step is not None:  # the result is float64
-            return value.astype(np.float64) * (1 + np.resize(pattern, value.shape) * step)
-        factor = 1 + np.resize(pattern, value.shape) * _epsilon(value.dtype)
-        return (wide * factor.astype(wide.dtype)).astype(value.dtype)
+        if step is not None:
+            return _scaled(value, 1 + pattern * step, np.dtype(np.float64))
+        return _scaled(value, 1 + pattern * _epsilon(value.dtype), value.dtype)
+
+
+def _is_integral(value: np.ndarray) -> bool:
+    flat = value.reshape(-1)
+    for part in (flat[:1024], flat) if flat.size > 1024 else (flat,):
+        wide = part if part.dtype in (np.float32, np.float64) else part.astype(np.float32)
+        if not bool((wide == np.rint(wide)).all()):
+            return False
+    return True
+
+
+def _scaled(value: np.ndarray, pattern: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Value times the repeated pattern, block by block: a whole array of factors would not stay in the cache."""
+    flat, found = np.ascontiguousarray(value).reshape(-1), np.empty(value.size, dtype)
+    work = np.dtype(np.float64) if np.float64 in (dtype, value.dtype) else np.dtype(np.float32)
+    factors = pattern.astype(work)
+    for start in range(0, flat.size, factors.size):
+        part = flat[start: start + factors.size].astype(work, copy=False)
+        found[start: start + part.size] = np.multiply(part, factors[: part.size])
+    return found.reshape(value.shape)
 
 
 def moved_node(node: Node, names: list[str], seed: int) -> Node:

@@ -11,11 +11,12 @@ from graphs.errors import InvalidOption, NotExecutable
 from graphs.ir import Graph
 from graphs.types import TensorType
 
+from ..constraints import constraints
 from ..feeds import default_sizes, draw, input_symbols, size_candidates, smaller_sizes
 from .compare import Terms
 from .pins import DISCRETE, OPAQUE, RANDOM, Pins, find_pins
 from .report import FAILED, PASSED, OutputCheck, Round, Validation
-from .rounds import CannotRun, Comparison, probe
+from .rounds import CannotRun, Comparison
 
 CLASSES = ("exact", "rounding", "finite", "approximate")
 LEAST_SHARE = 0.05  # an output of which less could be compared in every round is not validated
@@ -108,7 +109,7 @@ def _draws(comparison: Comparison, seed: int, sizes: dict[str, int] | None, roun
     graph = comparison.original
     base, why = None, ""
     for candidate in size_candidates(graph, sizes):
-        reason = probe(graph, seed, candidate, comparison)
+        reason = comparison.probe(seed, candidate)
         if reason is None:
             base = candidate
             break
@@ -123,9 +124,9 @@ def _draws(comparison: Comparison, seed: int, sizes: dict[str, int] | None, roun
     for candidate in smaller_sizes(graph, base) if free else ():
         candidate = {**candidate, **(sizes or {})}
         if len(several) < min(MAX_SIZES, max(2, rounds)) and candidate not in several and (
-                probe(graph, seed, candidate, comparison) is None):
+                comparison.probe(seed + len(several), candidate) is None):
             several.append(candidate)
-    repeats = _repeats(graph, seed, base)
+    repeats = 1 if comparison.slow else _repeats(graph, seed, base)
     plan = [Round(seed + k, several[k % len(several)], wide=k == 0 or not comparison.large)
             for k in range(max(rounds, len(several), repeats))]
     if not graph.inputs:
@@ -136,7 +137,7 @@ def _draws(comparison: Comparison, seed: int, sizes: dict[str, int] | None, roun
             plan.append(Round(seed + 101 + 2 * k, several[k % len(several)], special=True, wide=not comparison.large))
             if exact or not comparison.large:
                 plan.append(Round(seed + 102 + 2 * k, base, special=True, huge=True))
-    elif not _has_floats(graph):
+    elif _has_free_integers(graph):
         plan += [Round(seed + 101 + k, several[k % len(several)], special=True) for k in range(repeats)]
     return plan
 
@@ -151,6 +152,13 @@ def _repeats(graph: Graph, seed: int, sizes: dict[str, int]) -> int:
 def _has_floats(graph: Graph) -> bool:
     types = [graph.types.get(name) or graph.declared.get(name) for name in graph.inputs]
     return any(isinstance(type_, TensorType) and type_.dtype in dtypes.FLOATS for type_ in types)
+
+
+def _has_free_integers(graph: Graph) -> bool:
+    found = constraints(graph)
+    types = {name: graph.types.get(name) or graph.declared.get(name) for name in graph.inputs}
+    return any(isinstance(type_, TensorType) and type_.dtype in dtypes.INTEGERS
+               and (name not in found or found[name].kind == "nonzero") for name, type_ in types.items())
 
 
 def _run_rounds(comparison: Comparison, plan: list[Round], feeds: Feeds | Sequence[Feeds] | None,
