@@ -13,7 +13,8 @@ def _recurrent(attrs: Mapping[str, object], inputs: Types, outputs: Types) -> Wo
     assert x is not None and x.shape is not None
     rows = float(prod(x.shape[:2]))  # type: ignore[arg-type]  # steps * batch
     # Every step reads the recurrent weights again, but from cache: bytes count once.
-    gates = elements(r) / float(r.shape[2]) if r is not None and r.shape is not None and r.shape[2] else 0.0  # type: ignore[arg-type]
+    hidden = r.shape[2] if r is not None and r.shape is not None else 0
+    gates = elements(r) / hidden if isinstance(hidden, int) and hidden else 0.0
     return Work(rows * (2.0 * (elements(w) + elements(r)) + 12.0 * gates), traffic(inputs, outputs))
 
 

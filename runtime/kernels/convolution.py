@@ -51,12 +51,12 @@ def _matmul(w: np.ndarray, columns: np.ndarray, group: int) -> np.ndarray:
 
 
 def _depthwise(padded: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
-    out: np.ndarray | None = None
+    out = np.zeros((*padded.shape[:2], *windows.counts), padded.dtype)
+    term = np.empty_like(out)
     for place, slices in windows.offsets():
         factor = w[:, 0][(slice(None), *place)].reshape(-1, *(1 for _ in slices))  # type: ignore[arg-type]
-        term = padded[(slice(None), slice(None), *slices)] * factor
-        out = term if out is None else np.add(out, term, out=out)
-    assert out is not None
+        np.multiply(padded[(slice(None), slice(None), *slices)], factor, out=term)
+        out += term
     return out
 
 

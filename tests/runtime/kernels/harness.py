@@ -42,7 +42,7 @@ def make_model(
         if array is not None
     ]
     given = {name: value for name, value in attrs.items() if value is not None}
-    node = helper.make_node(op, names, results, **given)
+    node = helper.make_node(op, names, results, **given)  # type: ignore[arg-type]
     graph = helper.make_graph([node], "test", infos, [helper.make_empty_tensor_value_info(r) for r in results])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
@@ -206,7 +206,7 @@ def compare(op: str, inputs: Arrays, opset: int, outputs: int = 1, slack: float 
 
     Skips what ONNX Runtime has no implementation of (float64 in places).
     """
-    model = make_model(op, inputs, opset, outputs, **attrs)
+    model = make_model(op, inputs, opset, outputs, **attrs)  # type: ignore[arg-type]
     given = {a.name: plain_attribute(a) for a in model.graph.node[0].attribute}
     form = canonical(op, given, inputs, opset)
     if form is None and may_be_opaque:
