@@ -181,13 +181,21 @@ def _needed(problem: Problem, choice: Mapping[int, ENode]) -> list[int]:
     return order
 
 
+class _Quiet(highspy.Highs):
+    """The constructor turns callbacks on, and that prints a banner unless output is off by then."""
+
+    def enableCallbacks(self) -> None:
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()
+
+
 def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node_budget: int) -> Solution:
     """Solve from a start that is itself a valid choice."""
     if all(root in problem.free for root in problem.roots) or math.isinf(problem.price(start)):
         return Solution(None, None, "nothing to choose")
     program = _Program(problem, start)
-    solver = highspy.Highs()
-    for option, value in (("output_flag", False), ("log_to_console", False), ("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-6),
+    solver = _Quiet()
+    for option, value in (("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-6),
                           ("time_limit", float(time_budget)), ("mip_max_nodes", int(node_budget))):
         solver.setOptionValue(option, value)
     solver.passModel(program.model.lp())
