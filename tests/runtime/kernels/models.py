@@ -7,14 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from graphs.constants import Constant
-from graphs.dtypes import ONNX_NUMBER, name_of
-from graphs.ir import Node
-from graphs.onnx_io.nodes import Written, write_node
-from graphs.types import TensorType
+from graphs import Graph, Node, TensorType, Type
+from graphs.dtypes import name_of
+from graphs.onnx_io import to_model_proto, writable
 
 _state = onnxruntime.capi.onnxruntime_pybind11_state
 Arrays = Sequence["np.ndarray | None"]
@@ -27,38 +24,17 @@ def node_of(op: str, attrs: dict[str, object], inputs: Arrays, outputs: int, ver
 
 def model_of(node: Node, inputs: Arrays, opset: int, results: Arrays) -> onnx.ModelProto | str:
     """The model, or the reason why the node cannot be written at this opset."""
-    types = {
-        name: TensorType(name_of(array.dtype), array.shape)
+    types: dict[str, Type] = {
+        name: TensorType(name_of(array.dtype), tuple(array.shape))
         for name, array in zip(node.inputs, inputs)
         if array is not None
     }
-    written = write_node(node, opset, types.get)
-    if isinstance(written, str):
-        return written
-    graph = onnx.GraphProto(name="one")
-    names: list[str] = []
-    for given in written.inputs:
-        if isinstance(given, str):
-            names.append(given)
-            continue
-        name, constant = given
-        graph.initializer.append(onnx.numpy_helper.from_array(np.array(constant.array), f"static_{name}"))
-        names.append(f"static_{name}")
-    proto = helper.make_node(node.op, names, node.outputs, domain=node.domain)
-    proto.attribute.extend(_attribute(name, value, kind) for name, value, kind in written.attrs)
-    graph.node.append(proto)
-    for name, type_ in types.items():
-        graph.input.append(helper.make_tensor_value_info(name, ONNX_NUMBER[type_.dtype], type_.shape))
-    for name, array in zip(node.outputs, results):
-        if array is not None:
-            graph.output.append(helper.make_tensor_value_info(name, ONNX_NUMBER[name_of(array.dtype)], None))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
-
-
-def _attribute(name: str, value: object, kind: Written | int | None) -> onnx.AttributeProto:
-    if isinstance(value, Constant):
-        value = onnx.numpy_helper.from_array(np.array(value.array))
-    return helper.make_attribute(name, value, attr_type=kind)  # type: ignore[arg-type]
+    made: dict[str, Type] = {
+        name: TensorType(name_of(array.dtype)) for name, array in zip(node.outputs, results) if array is not None
+    }
+    graph = Graph("one", list(types), list(made), [node], types=types | made, declared=types | made)
+    graph.opsets, graph.ir_version = {"": opset}, 10
+    return writable(node, opset, graph) or to_model_proto(graph)
 
 
 def by_onnxruntime(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
