@@ -26,7 +26,7 @@ from .errors import InvalidModel
 from .inference import Scope, infer, infer_nested_of, infer_node, opaque_types
 from .ir import Graph, NameSupply, Node
 from .operators import RUNTIME, Operator, find, schema
-from .structure import check_structure
+from .structure import check_structure, drop_unused_constants
 from .types import Shape, TensorType, Type
 from .versions import settle_node
 
@@ -294,8 +294,7 @@ class Builder:
         graph = self._graph
         if self._parent is not None:
             return graph
-        used = {name for node in graph.nodes for name in node.uses} | set(graph.outputs)
-        graph.constants = {name: value for name, value in graph.constants.items() if name in used}
+        drop_unused_constants(graph)
         check_structure(graph)
         infer(graph)
         return graph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from .errors import InvalidModel
 from .ir import Graph
@@ -50,3 +50,9 @@ def structure_problems(graph: Graph, outer: frozenset[str] = frozenset()) -> Ite
         if name not in known:
             yield (name, f"graph output {name!r} is unknown: no node, input or initializer makes it",
                    "make this value or take it off the outputs")
+
+
+def drop_unused_constants(graph: Graph, keep: Collection[str] = ()) -> None:
+    """Forget the constants that no node (or nested graph) reads and that are no output."""
+    used = {name for node in graph.nodes for name in node.uses} | set(graph.outputs) | set(keep)
+    graph.constants = {name: value for name, value in graph.constants.items() if name in used}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .files import load_onnx, proto_bytes, save_onnx
+from .functions import inline_functions
 from .writer import to_model_proto, writable
 
-__all__ = ["load_onnx", "proto_bytes", "save_onnx", "to_model_proto", "writable"]
+__all__ = ["inline_functions", "load_onnx", "proto_bytes", "save_onnx", "to_model_proto", "writable"]

@@ -13,7 +13,7 @@ from ..errors import EgraftError, InvalidModel
 from ..inference import infer
 from ..ir import Graph, NameSupply, Node
 from ..operators import schema
-from ..structure import check_structure
+from ..structure import check_structure, drop_unused_constants
 from ..types import TensorType, Type
 from ..versions import canonicalize, restore_untyped, static_names
 from .naming import own_names, rename_definitions
@@ -53,9 +53,7 @@ def _infer(graph: Graph, reader: Reader) -> None:
         restore_untyped(node, names, schema(node.op, reader.opsets.get(node.domain, 0), node.domain),
                         reader.lookups[id(each)].type)
     for each in graph.walk():
-        lookup = reader.lookups[id(each)]
-        used = {name for node in each.nodes for name in node.uses} | set(each.outputs) | lookup.listed
-        each.constants = {name: value for name, value in each.constants.items() if name in used}
+        drop_unused_constants(each, reader.lookups[id(each)].listed)
 
 
 def read_opsets(imports: object) -> dict[str, int]:
