@@ -9,6 +9,7 @@ from graphs.dtypes import FLOATS, FROM_ONNX, INTEGERS, SIGNED
 from .declare import Leaf, Match, Outcome, Refusal, Rule, refuse, rule, term
 from .values import (
     fits_into,
+    fold,
     is_float,
     is_integer,
     is_number,
@@ -162,29 +163,29 @@ def _two(first: str, second: str, a: str = "3", b: str = "0.5", dtype: str = "fl
 
 _PRODUCT, _QUOTIENT = (lambda a, b: a * b), (lambda a, b: a / b)
 CHAINS = [
-    _chain("mul-mul", "Mul(Mul(x, $a), $b)", "Mul(x, c)", lambda m: term("Mul", m.a, m.b),
+    _chain("mul-mul", "Mul(Mul(x, $a), $b)", "Mul(x, c)", lambda m: fold("Mul", m.a, m.b),
            lambda m: _scales(m, _PRODUCT, integers=True), _two("Mul(x, a)", "Mul(b, t)"),
            _two("Mul(x, a)", "Mul(t, b)", "1e30", "1e-30")),
-    _chain("mul-div", "Div(Mul(x, $a), $b)", "Mul(x, c)", lambda m: term("Div", m.a, m.b),
+    _chain("mul-div", "Div(Mul(x, $a), $b)", "Mul(x, c)", lambda m: fold("Div", m.a, m.b),
            lambda m: _scales(m, _QUOTIENT), _two("Mul(x, a)", "Div(t, b)"),
            _two("Mul(x, a)", "Div(t, b)", "3", "2", "int64")),
-    _chain("div-mul", "Mul(Div(x, $a), $b)", "Mul(x, c)", lambda m: term("Div", m.b, m.a),
+    _chain("div-mul", "Mul(Div(x, $a), $b)", "Mul(x, c)", lambda m: fold("Div", m.b, m.a),
            lambda m: _scales(m, _QUOTIENT), _two("Div(x, a)", "Mul(t, b)"),
            _two("Div(x, a)", "Mul(t, b)", "2", "2", "int32")),
-    _chain("div-div", "Div(Div(x, $a), $b)", "Div(x, c)", lambda m: term("Mul", m.a, m.b),
+    _chain("div-div", "Div(Div(x, $a), $b)", "Div(x, c)", lambda m: fold("Mul", m.a, m.b),
            lambda m: _scales(m, _PRODUCT), _two("Div(x, a)", "Div(t, b)", "2", "4", "float16"),
            _two("Div(x, a)", "Div(t, b)", "1e-30", "1e-30")),
-    _chain("add-add", "Add(Add(x, $a), $b)", "Add(x, c)", lambda m: term("Add", m.a, m.b), _shifts,
+    _chain("add-add", "Add(Add(x, $a), $b)", "Add(x, c)", lambda m: fold("Add", m.a, m.b), _shifts,
            _two("Add(x, a)", "Add(b, t)"), _two("Add(x, a)", "Add(t, b)", "3e38", "3e38")),
-    _chain("add-sub", "Sub(Add(x, $a), $b)", "Add(x, c)", lambda m: term("Sub", m.a, m.b), _shifts,
+    _chain("add-sub", "Sub(Add(x, $a), $b)", "Add(x, c)", lambda m: fold("Sub", m.a, m.b), _shifts,
            _two("Add(x, a)", "Sub(t, b)"), _two("Add(x, a)", "Sub(b, t)")),
-    _chain("sub-add", "Add(Sub(x, $a), $b)", "Add(x, c)", lambda m: term("Sub", m.b, m.a), _shifts,
+    _chain("sub-add", "Add(Sub(x, $a), $b)", "Add(x, c)", lambda m: fold("Sub", m.b, m.a), _shifts,
            _two("Sub(x, a)", "Add(t, b)"), _two("Sub(a, x)", "Mul(t, b)")),
-    _chain("sub-sub", "Sub(Sub(x, $a), $b)", "Sub(x, c)", lambda m: term("Add", m.a, m.b), _shifts,
+    _chain("sub-sub", "Sub(Sub(x, $a), $b)", "Sub(x, c)", lambda m: fold("Add", m.a, m.b), _shifts,
            _two("Sub(x, a)", "Sub(t, b)"), _two("Sub(x, a)", "Sub(t, b)", "-3e38", "-3e38")),
-    _chain("rsub-add", "Add(Sub($a, x), $b)", "Sub(c, x)", lambda m: term("Add", m.a, m.b), _shifts,
+    _chain("rsub-add", "Add(Sub($a, x), $b)", "Sub(c, x)", lambda m: fold("Add", m.a, m.b), _shifts,
            _two("Sub(a, x)", "Add(t, b)"), _two("Sub(a, x)", "Add(t, b)", "3e38", "3e38")),
-    _chain("rsub-rsub", "Sub($b, Sub($a, x))", "Add(x, c)", lambda m: term("Sub", m.b, m.a), _shifts,
+    _chain("rsub-rsub", "Sub($b, Sub($a, x))", "Add(x, c)", lambda m: fold("Sub", m.b, m.a), _shifts,
            _two("Sub(a, x)", "Sub(b, t)"), _two("Sub(a, x)", "Sub(t, b)")),
 ]  # fmt: skip
 
@@ -206,7 +207,7 @@ def div_power_of_two(m: Match) -> Outcome:
     value = number(m.c)
     if not is_float(m.x) or value is None or not moderate(m.c.dtype, value) or not _power_of_two(value):
         return refuse("the divisor is no power of two of moderate size")
-    return {"r": term("Reciprocal", m.c)}
+    return {"r": fold("Reciprocal", m.c)}
 
 
 @rule(
@@ -219,7 +220,7 @@ def div_power_of_two(m: Match) -> Outcome:
 def div_constant(m: Match) -> Outcome:
     if not moderate_constant(m.c):
         return refuse("the divisor must be a float constant of moderate size without zeros")
-    return {"r": term("Reciprocal", m.c)}
+    return {"r": fold("Reciprocal", m.c)}
 
 
 # Negation --------------------------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ def zero_minus(m: Match) -> Outcome:
     near_miss=_HEAD + " { c = constant float32[3] [1, 2, 3] t = Abs(x) y = Mul(t, c) }",
 )
 def mul_neg_constant(m: Match) -> Outcome:
-    return {"d": term("Neg", m.c)}
+    return {"d": fold("Neg", m.c)}
 
 
 def _two_signs(op: str) -> Rule:
@@ -336,13 +337,13 @@ def _sign(operand: object) -> float:
 )
 def factor_constants(m: Match) -> Outcome:
     if is_integer(m.x):
-        return _joinable(m, True) or {"c": term("Add", m.a, m.b)}
+        return _joinable(m, True) or {"c": fold("Add", m.a, m.b)}
     problem = _scales(m, lambda a, b: a + b)
     if problem is not None:
         return problem
     if _sign(m.a) * _sign(m.b) <= 0:
         return refuse("the constants must have one sign")
-    return {"c": term("Add", m.a, m.b)}
+    return {"c": fold("Add", m.a, m.b)}
 
 
 @rule(
@@ -357,7 +358,7 @@ def factor_one(m: Match) -> Outcome:
         return refuse("the constant must be positive and of moderate size")
     if not (is_float(m.x) or is_integer(m.x)):
         return refuse(f"no arithmetic of {m.x.dtype}")
-    return {"c": term("Add", m.a, scalar(m.x.dtype, 1))}
+    return {"c": fold("Add", m.a, scalar(m.x.dtype, 1))}
 
 
 @rule(

@@ -8,7 +8,7 @@ from importlib import import_module
 
 from .declare import Rule, allowed
 
-MODULES = ("elementwise", "arithmetic", "activations", "gates", "movement", "slicing", "padding", "layout")
+MODULES = ("elementwise", "arithmetic", "activations", "gates", "movement", "slicing", "padding", "layout", "linear")
 
 
 @lru_cache(maxsize=1)

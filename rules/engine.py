@@ -9,7 +9,7 @@ what it replaces.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,7 +76,8 @@ def fire(rule: Rule, match: Match) -> list[Replacement | None] | Refusal:
         roots = [member.root for member in match.members] if rule.group else list(match.roots)
         if len(leaves) != len(roots):
             raise ValueError(f"rule {rule.name}: {len(leaves)} replacements for {len(roots)} roots")
-        return [None if leaf is None else _checked(leaf, root, match.opset)
+        memo = Memo()
+        return [None if leaf is None else _checked(leaf, root, match.opset, memo)
                 for leaf, root in zip(leaves, roots, strict=True)]
     except _Refused as refused:
         return refuse(refused.reason)
@@ -125,29 +126,46 @@ def _leaf(value: object) -> Leaf | None:
     return Constant.of(np.asarray(value))
 
 
-def _checked(leaf: Leaf, root: NodeView, opset: int) -> Replacement:
-    built = build(leaf, opset)
+def _checked(leaf: Leaf, root: NodeView, opset: int, memo: Memo) -> Replacement:
+    built = build(leaf, opset, memo)
     if built.type != root.type:
         raise _Refused(f"the right side has type {built.type}, not {root.type}")
     return built
 
 
-def build(leaf: Leaf, opset: int, memo: dict[int, Built] | None = None) -> Replacement:
-    """Type a term and check that it can be written at an opset. Shared terms are built once.
+class Memo:
+    """Nodes already built: equal terms (of one node, its outputs too) are built once."""
+
+    def __init__(self) -> None:
+        self.terms: dict[int, Built] = {}
+        self.nodes: dict[tuple[object, ...], Built] = {}
+
+
+def build(leaf: Leaf, opset: int, memo: Memo | None = None) -> Replacement:
+    """Type a term and check that it can be written at an opset.
 
     Raises an internal refusal that `fire` turns into a `Refusal`.
     """
-    memo = {} if memo is None else memo
+    memo = Memo() if memo is None else memo
     if not isinstance(leaf, Term):
         return leaf
-    if id(leaf) in memo:
-        return memo[id(leaf)]
+    if id(leaf) in memo.terms:
+        return memo.terms[id(leaf)]
     args = tuple(None if arg is None else build(arg, opset, memo) for arg in leaf.args)
     while args and args[-1] is None:
         args = args[:-1]
-    built = _node(leaf, args, opset)
-    memo[id(leaf)] = built
+    key = (leaf.op, leaf.domain, leaf.outputs, repr(sorted(leaf.attrs.items())), tuple(map(_identity, args)))
+    if key not in memo.nodes:
+        memo.nodes[key] = _node(leaf, args, opset)
+    built = replace(memo.nodes[key], output=leaf.output)  # one node: the same tuple of arguments
+    memo.terms[id(leaf)] = built
     return built
+
+
+def _identity(arg: Replacement | None) -> object:
+    if isinstance(arg, Built):
+        return id(arg.args), arg.output
+    return ("value", arg.key) if isinstance(arg, Operand) else arg
 
 
 def _node(leaf: Term, args: tuple[Built | Operand | Constant | None, ...], opset: int) -> Built:

@@ -36,7 +36,7 @@ def _slice(source: Leaf, rows: dict[int, Row]) -> Leaf:
 
 def _ordered(first: int, second: int) -> bool:
     """The first position is not after the second one, whatever the size of the axis is."""
-    return second == _END or first == 0 or (first >= 0) == (second >= 0) and first <= second
+    return second == _END or first == 0 or ((first >= 0) == (second >= 0) and first <= second)
 
 
 # Slice -----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from graphs.constants import Constant
 from graphs.dims import DimLike, Expr, broadcast
 from graphs.dtypes import FLOATS, INTEGERS, numpy_dtype
 
-from .declare import NodeView, Operand
+from .declare import Leaf, NodeView, Operand, term
 
 # Element types for which the usual runtimes have kernels of the composite operators (Gelu, HardSwish, ...).
 COMMON_FLOATS = frozenset({"float32", "float16"})
@@ -150,6 +150,31 @@ def joined_shape(*shapes: Sequence[DimLike]) -> tuple[DimLike, ...] | None:
 def fits_into(shape: Sequence[DimLike], target: Sequence[DimLike]) -> bool:
     """The shape broadcasts to exactly the target: it widens nothing."""
     return joined_shape(shape, target) == tuple(target)
+
+
+_FOLD_ELEMENTS = 1 << 16
+_FOLDS: Mapping[str, Callable[..., np.ndarray]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Neg": np.negative,
+    "Reciprocal": lambda a: (np.ones((), a.dtype) / a).astype(a.dtype),
+}  # fmt: skip
+
+
+def fold(op: str, *args: Leaf) -> Leaf:
+    """An operator on constants: computed at once where their elements are at hand and few (then later guards know
+    them), else a node that is folded when the graph is built."""
+    arrays = [_elements(arg) for arg in args]
+    known = [array for array in arrays if array is not None]
+    small = len(known) == len(args) and np.broadcast(*known).size <= _FOLD_ELEMENTS
+    if not small or (op in ("Div", "Reciprocal") and known[0].dtype.kind in "iu"):
+        return term(op, *args)
+    with np.errstate(all="ignore"):
+        return Constant.of(np.asarray(_FOLDS[op](*known)).astype(known[0].dtype))
+
+
+def _elements(arg: Leaf) -> np.ndarray | None:
+    if isinstance(arg, (Constant, Operand)):
+        return arg.array
+    return None
 
 
 # operator -> bounds of its result for every input that is no NaN; NaN gives NaN
