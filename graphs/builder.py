@@ -14,6 +14,7 @@ and `b.Reshape(x, [0, -1])` are the same kind of thing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -109,13 +110,13 @@ class Builder:
                  ir_version: int = 0, parent: Builder | None = None) -> None:
         opsets = {"": opset, **(opsets or {})}
         self._graph = Graph(name=name, opsets={} if parent else opsets, ir_version=ir_version)
-        self._opsets = opsets if parent is None else parent._opsets
+        self._opsets: dict[str, int] = opsets if parent is None else parent._opsets
         self._parent = parent
-        self._names = NameSupply(set()) if parent is None else parent._names
-        self.scope = Scope(self._graph.types, self._graph.constants, {}, parent.scope if parent else None,
+        self._names: NameSupply = NameSupply(set()) if parent is None else parent._names
+        self.scope: Scope = Scope(self._graph.types, self._graph.constants, {}, parent.scope if parent else None,
                            f"{name}/" if parent else "", self._opsets)
 
-    def __getattr__(self, op: str) -> Callable[..., Value]:
+    def __getattr__(self, op: str) -> Callable[..., Any]:
         if op.startswith("_") or not op[:1].isupper():
             raise AttributeError(f"Builder has no attribute {op!r}")
         return lambda *inputs, **attrs: self.op(op, *inputs, **attrs)
@@ -179,7 +180,7 @@ class Builder:
 
     # Nodes
 
-    def value(self, op: str, *inputs: Operand, **attrs: object) -> Value:
+    def value(self, op: str, *inputs: Operand, **attrs: Any) -> Value:
         """A node with one output."""
         made = self.op(op, *inputs, **attrs)
         assert isinstance(made, Value)

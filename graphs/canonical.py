@@ -47,6 +47,11 @@ def attribute_kind(op: str, domain: str, name: str) -> onnx.defs.OpSchema.AttrTy
     return _attribute_kinds().get((domain, op), {}).get(name)
 
 
+def kind_number(kind: onnx.defs.OpSchema.AttrType) -> int:
+    """The AttributeProto number of a schema's attribute type."""
+    return int(kind.value)  # type: ignore[attr-defined]
+
+
 @lru_cache(maxsize=8192)
 def version_at(op: str, domain: str, opset: int) -> int:
     """The `since_version` of an operator at an opset, 0 if a node of it must stay opaque there.

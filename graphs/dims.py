@@ -19,6 +19,7 @@ from .errors import ParseError
 Monomial = tuple["Atom", ...]  # sorted; () is the constant term
 
 
+@lru_cache(maxsize=65536)
 def quote_name(name: str) -> str:
     """A name as texts show it: itself if it is an identifier, else in backquotes with the escapes of JSON."""
     if re.fullmatch(r"[A-Za-z_]\w*", name):
@@ -115,6 +116,7 @@ class Expr:
 DimLike = int | Expr
 
 
+@lru_cache(maxsize=65536)
 def _atom_key(atom: Atom) -> tuple[int, str]:
     return (isinstance(atom, Call), str(atom))
 
@@ -160,6 +162,8 @@ def is_static(dim: DimLike) -> bool:
 
 def add(a: DimLike, b: DimLike) -> DimLike:
     """a + b."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
     terms = _terms(a)
     for monomial, factor in _terms(b).items():
         terms[monomial] = terms.get(monomial, 0) + factor
@@ -173,6 +177,10 @@ def sub(a: DimLike, b: DimLike) -> DimLike:
 
 def mul(a: DimLike, b: DimLike) -> DimLike:
     """a * b."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    if a == 1 or b == 1:
+        return b if a == 1 else a
     terms: dict[Monomial, int] = {}
     for left, f in _terms(a).items():
         for right, g in _terms(b).items():
@@ -421,9 +429,9 @@ class _DimParser:
         if function is None or len(args) != 2:
             self.fail()
             raise AssertionError
-        dim = function(*args)
-        assert dim is not None
-        return dim
+        made = function(*args)
+        assert made is not None
+        return made
 
     def expect(self, mark: str) -> None:
         if self.peek() != mark:

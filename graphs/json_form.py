@@ -7,7 +7,7 @@ import binascii
 import json
 import math
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -177,11 +177,11 @@ def _fail(path: str, found: str) -> NoReturn:
     raise ParseError(path, found, "see docs/json-form.md")
 
 
-def _expect(value: object, kind: type, path: str) -> dict:
+def _expect(value: object, kind: type, path: str) -> Any:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         words = {dict: "an object", list: "a list", str: "a text", int: "an integer"}
         _fail(path, f"found {json.dumps(value, default=str)[:40]} where {words[kind]} should stand")
-    return value  # type: ignore[return-value]
+    return value
 
 
 class _Reader:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import onnx
 
 from . import dtypes
-from .canonical import VECTOR_INPUTS, complete, is_default, settle_numbers, static_value, version_at
+from .canonical import VECTOR_INPUTS, complete, is_default, kind_number, settle_numbers, static_value, version_at
 from .constants import Constant
 from .ir import Graph, Node
 from .operators import REQUIRED, RUNTIME, Operator, find, schema
@@ -175,7 +176,7 @@ def _write_known(node: Node, record: Operator, found: onnx.defs.OpSchema, attrs:
             if value is RUNTIME:
                 return f"{node.op} at opset {opset} needs a constant {name}"
             if _must_write(record, name, value, formal):
-                done.attrs.append((name, value, int(formal.type.value)))
+                done.attrs.append((name, value, kind_number(formal.type)))
             continue
         index = record.static.get(name)
         if index is not None and formal_input(found, index) is not None:
@@ -276,6 +277,7 @@ def settle_node(node: Node, opset: int, type_of: TypeOf) -> None:
     settle_numbers(node.attrs, record, dtype_of)
 
 
+@cache
 def schema_type(dtype: str) -> str:
     """How schemas spell a tensor of an element type."""
     plain = {"float32": "float", "float64": "double"}.get(dtype, dtype)

@@ -126,7 +126,7 @@ def to_bytes(constant: Constant) -> memoryview:
     array = constant.array
     if dtypes.BITS.get(constant.dtype, 8) == 8:
         flat = np.ascontiguousarray(array).reshape(-1)
-        return memoryview(flat.view(np.uint8)) if flat.size else memoryview(b"")
+        return flat.view(np.uint8).data if flat.size else memoryview(b"")
     return memoryview(onnx_ir.Tensor(np.ascontiguousarray(array)).tobytes())
 
 
@@ -175,7 +175,7 @@ def read_sparse(sparse: onnx.SparseTensorProto, files: ExternalFiles) -> Constan
         if places.size and ((places < 0) | (places >= np.array(shape))).any():
             raise InvalidModel(where, "an index lies outside its dims", "correct the tensor")
         places = np.ravel_multi_index(tuple(places.T), shape) if places.size else places.reshape(-1)
-    if (places.size and not (0 <= places.min() and places.max() < size)) or len(places) != values.size:
+    if (places.size and not (places.min() >= 0 and places.max() < size)) or len(places) != values.size:
         raise InvalidModel(where, "its indices do not fit its dims and values", "correct the tensor")
 
     def dense() -> np.ndarray:

@@ -8,7 +8,7 @@ import onnx
 from onnx import AttributeProto, TypeProto, ValueInfoProto
 
 from .. import dtypes
-from ..canonical import attribute_kind, round_float
+from ..canonical import attribute_kind, kind_number, round_float
 from ..constants import Constant
 from ..dims import DimLike, Expr, depends_on_data, symbol, unquote_name
 from ..ir import Graph, NameSupply
@@ -103,7 +103,7 @@ def read_attribute(proto: AttributeProto, op: str, domain: str, files: ExternalF
     if kind in lists:
         found = lists[kind]()
         known = attribute_kind(op, domain, proto.name)
-        if found or kind not in _EMPTY_KINDS or (known is not None and int(known.value) == kind):
+        if found or kind not in _EMPTY_KINDS or (known is not None and kind_number(known) == kind):
             return found
     return RawAttribute(proto.SerializeToString(deterministic=True))
 

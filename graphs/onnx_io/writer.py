@@ -145,8 +145,8 @@ class Writer:
             nodes.append(self._node(node, graph, proto, type_of, created))
         front: list[NodeProto] = []
         for name, constant in graph.constants.items():
-            node = outer is not None and name in graph.outputs
-            self._constant(proto, front, name, constant, name in listed, node)
+            as_node = outer is not None and name in graph.outputs
+            self._constant(proto, front, name, constant, name in listed, as_node)
         for constant, name in created.items():
             self._constant(proto, front, name, constant, False, False)
         proto.node.extend(front)
@@ -189,10 +189,11 @@ class Writer:
                 proto.node.add(op_type="Identity", input=[name], output=[info.name])
             proto.output.append(info)
         infos = graph.extras.get("value_infos")
+        stated = infos if isinstance(infos, dict) else {}
         for node in graph.nodes:
-            for name in node.outputs if node.is_opaque and isinstance(infos, dict) else ():
-                if name in infos and name not in graph.outputs and infos[name][0] == graph.declared.get(name):
-                    proto.value_info.append(onnx.ValueInfoProto.FromString(infos[name][1]))
+            for name in node.outputs if node.is_opaque else ():
+                if name in stated and name not in graph.outputs and stated[name][0] == graph.declared.get(name):
+                    proto.value_info.append(onnx.ValueInfoProto.FromString(stated[name][1]))
 
     def _constant(self, proto: GraphProto, front: list[NodeProto], name: str, constant: Constant, listed: bool,
                   as_node: bool) -> None:
