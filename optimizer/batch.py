@@ -13,8 +13,6 @@ from .pipeline import optimize_file
 from .result import write_text
 
 
-
-
 def optimize_folder(folder: Path, out: Path, options: Options, stream: TextIO) -> int:
     """Optimize every model below `folder` into the same place below `out`; exit status 1 if one failed.
 

@@ -72,7 +72,8 @@ def parse_dims(rows: Sequence[str]) -> dict[str, list[int]]:
         name, _, text = row.partition("=")
         sizes = text.split(",")
         if not name or not text or not all(item.strip().isdigit() for item in sizes):
-            raise InvalidOption(f"--dim {row}", "not of the form NAME=SIZE[,SIZE...]", "write for example --dim batch=1,8")
+            raise InvalidOption(f"--dim {row}", "not of the form NAME=SIZE[,SIZE...]",
+                                "write for example --dim batch=1,8")
         found[name.strip()] = [int(item) for item in sizes]
     return found
 
@@ -250,8 +251,11 @@ def rules_check(
     return rules_check_command(names, instances, seed)
 
 
+Database = Annotated[Path | None, typer.Option("--timings", help="the database (default: the user's cache)")]
+
+
 @timings_app.command(name="show")
-def timings_show(file: Annotated[Path | None, typer.Option("--timings")] = None) -> int:
+def timings_show(file: Database = None) -> int:
     """Summary of the timing database."""
     from .commands import timings_command
 
@@ -259,11 +263,44 @@ def timings_show(file: Annotated[Path | None, typer.Option("--timings")] = None)
 
 
 @timings_app.command(name="hash")
-def timings_hash(file: Annotated[Path | None, typer.Option("--timings")] = None) -> int:
+def timings_hash(file: Database = None) -> int:
     """Content hash of the timing database."""
     from .commands import timings_command
 
     return timings_command("hash", file)
+
+
+@timings_app.command(name="export")
+def timings_export(out: Annotated[Path, typer.Argument(help="JSON lines")], file: Database = None) -> int:
+    """Write all records as JSON lines."""
+    from .commands import timings_command
+
+    return timings_command("export", file, out)
+
+
+@timings_app.command(name="import")
+def timings_import(source: Annotated[Path, typer.Argument(help="JSON lines")], file: Database = None) -> int:
+    """Add records that `export` wrote."""
+    from .commands import timings_command
+
+    return timings_command("import", file, source)
+
+
+@timings_app.command(name="merge")
+def timings_merge(source: Annotated[Path, typer.Argument(help="another database")], file: Database = None) -> int:
+    """Add the records of another database."""
+    from .commands import timings_command
+
+    return timings_command("merge", file, source)
+
+
+@timings_app.command(name="prune")
+def timings_prune(days: Annotated[float, typer.Option(help="remove records older than this")],
+                  file: Database = None) -> int:
+    """Remove old records."""
+    from .commands import timings_command
+
+    return timings_command("prune", file, days=days)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,8 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
     for name, value in results.items():
         print(f"{name}: {_describe(value)}")
     if outputs is not None:
-        np.savez(outputs, **{name: np.asarray(value) for name, value in results.items()})
+        arrays: dict[str, Any] = {name: np.asarray(value) for name, value in results.items()}
+        np.savez(outputs, **arrays)
     return 0
 
 
@@ -141,7 +142,8 @@ def trace_command(file: Path, step: int | None, why_not: str | None) -> int:
     if step is not None:
         chosen = [row for row in trace.steps if row["index"] == step]
         if not chosen:
-            raise InvalidOption(f"--step {step}", f"the trace has steps 0 to {len(trace.steps) - 1}", "give one of them")
+            raise InvalidOption(f"--step {step}", f"the trace has steps 0 to {len(trace.steps) - 1}",
+                                "give one of them")
     for row in chosen:
         print(step_text(row))
     if not chosen:
@@ -212,13 +214,47 @@ def rules_check_command(names: list[str] | None, instances: int, seed: int) -> i
     return 1 if bad else 0
 
 
-def timings_command(action: str, file: Path | None) -> int:
-    """`egraft timings show|hash`."""
+def timings_command(action: str, file: Path | None, other: Path | None = None, days: float | None = None) -> int:
+    """`egraft timings show|hash|export|import|merge|prune`."""
+    from collections import Counter
+
     from cost_model.timings import Timings
 
-    timings = Timings(None if file is None else str(file))
-    print(timings.content_hash() if action == "hash" else timings.describe())
+    with Timings(None if file is None else str(file)) as timings:
+        if action == "hash":
+            print(timings.content_hash(everything=True))
+        elif action == "show":
+            counts = Counter((record.target, record.fingerprint, record.kind) for record in timings.records())
+            for (target, digest, kind), count in sorted(counts.items()):
+                print(f"{target:18} {kind:8} {count:6}  {timings.fingerprint_text(digest)}")
+            print(f"{sum(counts.values())} records, hash {timings.content_hash(everything=True)}")
+        elif action == "export":
+            assert other is not None
+            write_lines(other, timings.export_lines())
+        elif action == "prune":
+            print(f"{timings.prune(None if days is None else days * 86400.0)} records removed")
+        else:
+            print(f"{_take(timings, action, other)} records added")
     return 0
+
+
+def _take(timings: Any, action: str, other: Path | None) -> int:
+    from cost_model.timings import Timings
+
+    if other is None or not other.is_file():
+        raise InvalidInput(f"timings {action}", f"{other} is not a file", "give an existing file")
+    if action == "merge":
+        with Timings(str(other)) as source:
+            return int(timings.merge(source))
+    with other.open(encoding="utf-8") as lines:
+        return int(timings.import_lines(lines))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines, all or nothing."""
+    from .result import write_text
+
+    write_text(path, "".join(line.rstrip("\n") + "\n" for line in lines))
 
 
 def zoo_command(folder: Path, out: Path, options: Options) -> int:

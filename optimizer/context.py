@@ -62,7 +62,7 @@ class Context:
 
     def describe_target(self) -> dict[str, Any]:
         """What the report says first."""
-        return {"name": self.target.name, "device": self.target.fingerprint.text(), "threads": self.threads,
+        return {"name": self.target.name, "device": self.target.fingerprint.text, "threads": self.threads,
                 "fingerprint": self.target.fingerprint.digest, "sizes": self.sizes}
 
 

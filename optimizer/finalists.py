@@ -15,9 +15,9 @@ from graphs.errors import EgraftError, FrozenMiss
 from graphs.ir import Graph
 from runtime.feeds import draw
 
+from .candidates import Improved
 from .context import Context
 from .report import constant_bytes
-from .rewriting import Improved
 
 INPUT = "input"
 

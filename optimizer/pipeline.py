@@ -16,6 +16,7 @@ from graphs.inference import infer
 from graphs.ir import Graph
 
 from . import finalists
+from .candidates import Improved
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
 from .journaling import Journal
@@ -23,7 +24,7 @@ from .options import Options
 from .progress import Clock, Progress
 from .reporting import assemble
 from .result import Result, Trace
-from .rewriting import Improved, improve_graph
+from .rewriting import improve_graph
 from .validating import first_valid, guilty_step
 
 MAX_DROPPED = 3  # rules that one run may find guilty and do without

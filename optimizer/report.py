@@ -38,8 +38,9 @@ def summary(report: Mapping[str, Any]) -> str:
     lines.append(f"constants  {_bytes(before['constant_bytes'])} -> {_bytes(after['constant_bytes'])}")
     predicted = report.get("predicted")
     if predicted:
-        lines.append(f"predicted  {_seconds(predicted['before'])} -> {_seconds(predicted['after'])} "
-                     f"({predicted['before'] / max(predicted['after'], 1e-12):.3f}x, sum of {predicted['source']} node times)")
+        gain = predicted["before"] / max(predicted["after"], 1e-12)
+        lines.append(f"predicted  {_seconds(predicted['before'])} -> {_seconds(predicted['after'])}: {gain:.3f}x "
+                     f"(sum of node times: {predicted['source']})")
     lines.append(_measured_line(report.get("measured")))
     validation = report.get("validation")
     if validation:

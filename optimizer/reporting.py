@@ -12,12 +12,12 @@ from graphs.ir import Graph
 from runtime.validation import Validation
 from search.candidates import fusion_candidates
 
+from .candidates import Improved
 from .context import Context
 from .finalists import INPUT, Finalist, Outcome
 from .progress import Clock
 from .report import REPORT_VERSION, describe
 from .result import Trace
-from .rewriting import Improved
 
 
 def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Validation | None,

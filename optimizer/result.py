@@ -118,7 +118,8 @@ def step_text(step: Mapping[str, Any]) -> str:
         lines.append(f"  at {', '.join(where[:6])}{more}")
     for key in ("cost_before", "cost_after"):
         if step.get(key) is not None:
-            lines.append(f"  predicted {key.removeprefix('cost_')}: {step[key] * 1e6:.2f} us ({step.get('cost_source', '')})")
+            source = step.get("cost_source", "")
+            lines.append(f"  predicted {key.removeprefix('cost_')}: {step[key] * 1e6:.2f} us ({source})")
     lines += [f"  - {line}" for line in step["before"]]
     lines += [f"  + {line}" for line in step["after"]]
     return "\n".join(lines)

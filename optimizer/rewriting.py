@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from graphs.errors import SearchFailed
@@ -12,34 +11,11 @@ from graphs.ir import Graph
 
 from . import searching
 from .bodies import improve_bodies, make_names_unique
+from .candidates import Improved
 from .context import Context
 from .journaling import Journal
 from .normalize import normalize
 from .progress import Clock
-
-
-@dataclass
-class Candidate:
-    """A graph that extraction built, with its trace when it is asked for."""
-
-    name: str
-    graph: Graph
-    steps: Callable[[], list[dict[str, Any]]]
-    predicted: float | None = None
-
-
-@dataclass
-class Improved:
-    """What the search made of a graph. `prefix`: the steps of normalization; `before` and `predicted_before`: the
-    normalized graph's cost on the same model."""
-
-    prefix: list[dict[str, Any]]
-    candidates: list[Candidate] = field(default_factory=list)
-    refusals: dict[str, Any] = field(default_factory=dict)
-    not_used: list[dict[str, Any]] = field(default_factory=list)
-    statistics: dict[str, Any] = field(default_factory=dict)
-    predicted_input: float | None = None
-    cost_source: str = ""
 
 
 def improve_graph(original: Graph, context: Context, clock: Clock, journal: Journal) -> tuple[Graph, Improved]:

@@ -14,9 +14,9 @@ from search import ENode, Saturated, build, extract, saturate
 from search import budget as budgets
 from search import trace as search_trace
 
+from .candidates import Candidate, Improved
 from .context import Context
 from .progress import Clock
-from .rewriting import Candidate, Improved
 
 # Ties between forms of equal time go to the one with fewer nodes.
 TIE_SECONDS = 1e-9
@@ -117,18 +117,14 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
         built = build.build_graph(graph, saturated, selection)
         improved.candidates.append(Candidate(name, built, _tracer(graph, saturated, selection, built, prices),
                                              total(selection, prices)))
-    improved.predicted_input = sum(prices(enode) for enode in set(_incumbent(saturated)))
+    improved.predicted_input = total(extract.incumbent(saturated, prices), prices)
     improved.cost_source = "/".join(sorted(context.costs.sources()))
     improved.not_used = _not_used(saturated, selections, prices)
 
 
-def _incumbent(saturated: Saturated) -> list[ENode]:
-    return list(extract.incumbent(saturated).enodes)
-
-
 def total(selection: extract.Selection, prices: Prices) -> float:
     """Predicted seconds of a selection: each chosen node once."""
-    return sum(prices(enode) for enode in selection.enodes)
+    return sum(prices(enode) for enode in selection.choice.values())
 
 
 def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock) -> dict[str, extract.Selection]:
@@ -138,7 +134,7 @@ def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock
     if context.options.objective == "time":
         for _ in range(context.effort.rounds):
             best = extract.exact(saturated, prices, context.effort.extract_seconds)
-            wanted = {prices.signature(enode) for enode in [*best.enodes, *_incumbent(saturated)]
+            wanted = {prices.signature(enode) for enode in [*best.choice.values(), *saturated.incumbent.values()]
                       if enode.kind == "op" and enode.cls not in saturated.constant
                       and not isinstance(enode.spelling, str)}
             if not wanted & set(context.costs.missing()):
@@ -165,7 +161,17 @@ def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, bu
 
 
 def _refusals(saturated: Saturated) -> dict[str, Any]:
-    return {name: each.to_dict() for name, each in saturated.refusals.items()}
+    """Rule -> reason -> how often, and a place by the names of the graph where there is one."""
+    names: dict[int, str] = {}
+    for value, label in saturated.encoded.labels.items():
+        names.setdefault(label, value)
+    return {rule: {reason: {"count": count, "where": _place(names, each.samples.get(reason, ()))}
+                   for reason, count in each.counts.items()}
+            for rule, each in saturated.refusals.items() if each.counts}
+
+
+def _place(names: dict[int, str], labels: tuple[int, ...]) -> str:
+    return ", ".join(names.get(label, f"a rewritten form (label {label})") for label in labels)
 
 
 def _plain(statistics: dict[str, Any]) -> dict[str, Any]:
@@ -185,8 +191,8 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
     best = selections.get("fastest predicted")
     if best is None:
         return []
-    chosen = {enode.index for enode in best.enodes}
-    used = {name for enode in best.enodes for name in enode.rules}
+    chosen = {enode.index for enode in best.choice.values()}
+    used = {name for enode in best.choice.values() for name in enode.rules}
     rows: dict[str, dict[str, Any]] = {}
     for firing in saturated.firings:
         rule = saturated.rule_of(firing)
@@ -204,9 +210,8 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
 
 
 def _example(saturated: Saturated, firing: Any, new: list[ENode], prices: Prices) -> dict[str, Any]:
-    """Predicted seconds of the old and of the new nodes of one firing."""
-    roots = [saturated.incumbent.get(saturated.classes[label]) for label in firing.roots]
-    old = [enode for enode in roots if enode is not None]
+    """Predicted seconds of the nodes that one firing matched and of those that it made."""
+    old = list(dict.fromkeys(saturated.of_label[label] for label in firing.matched if label in saturated.of_label))
     return {"old": [str(enode) for enode in old], "new": [str(enode) for enode in new],
             "old_seconds": sum(prices(enode) for enode in old), "new_seconds": sum(prices(enode) for enode in new)}
 

@@ -7,6 +7,7 @@ from typing import Any
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from runtime.validation import Validation, validate
+from runtime.validation.report import FAILED
 
 from .context import Context
 from .finalists import INPUT, Finalist, Outcome
@@ -20,7 +21,8 @@ def check(original: Graph, graph: Graph, context: Context) -> Validation:
                     atol=options.atol)
 
 
-def first_valid(original: Graph, outcome: Outcome, context: Context) -> tuple[Finalist, Validation | None, Finalist | None]:
+def first_valid(original: Graph, outcome: Outcome,
+                context: Context) -> tuple[Finalist, Validation | None, Finalist | None]:
     """(the first finalist that holds, its validation, the better one that failed if there was one).
 
     The input itself needs no validation.
@@ -32,7 +34,10 @@ def first_valid(original: Graph, outcome: Outcome, context: Context) -> tuple[Fi
         found = check(original, entry.graph, context)
         if found.ok:
             return entry, found, failed
-        failed = failed or entry
+        if found.status == FAILED:
+            failed = failed or entry
+        else:
+            context.warn(f"{entry.name}: {found.summary()}; what cannot be validated is not handed back")
     return Finalist(INPUT, original, list), None, failed
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from graphs.inference import infer
 from graphs.ir import Graph
+from graphs.onnx_io.functions import inline_functions
 
 from .branches import inline_constant_branches, narrow_branches
 from .cleanup import (
@@ -37,6 +38,8 @@ class Named:
 
 
 PASSES = (
+    Named("inline-functions", "Calls of model-local functions are replaced by the bodies of those functions.",
+          inline_functions),
     Named("drop-dead-nodes", "Nodes that no output needs are removed.", drop_dead_nodes),
     Named("drop-unused-outputs", "Optional outputs that nobody reads are removed.", drop_unused_outputs),
     Named("remove-identities", "Identity, and Dropout at inference, hand their input through.", remove_identities),

@@ -1,0 +1,33 @@
+"""What the search hands to the finalists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphs.ir import Graph
+
+
+@dataclass
+class Candidate:
+    """A graph that extraction built, with its trace when it is asked for."""
+
+    name: str
+    graph: Graph
+    steps: Callable[[], list[dict[str, Any]]]
+    predicted: float | None = None
+
+
+@dataclass
+class Improved:
+    """What the search made of a graph. `prefix`: the steps of normalization; `before` and `predicted_before`: the
+    normalized graph's cost on the same model."""
+
+    prefix: list[dict[str, Any]]
+    candidates: list[Candidate] = field(default_factory=list)
+    refusals: dict[str, Any] = field(default_factory=dict)
+    not_used: list[dict[str, Any]] = field(default_factory=list)
+    statistics: dict[str, Any] = field(default_factory=dict)
+    predicted_input: float | None = None
+    cost_source: str = ""
