@@ -79,7 +79,7 @@ def size_candidates(graph: Graph, base: dict[str, int] | None = None) -> Iterato
         changed = {name: space if size == SPACE else size for name, size in start.items()}
         if changed != start:
             yield {**changed, **fixed}
-    for same in (1, 2, 4, 8, 16, 3, 32, 64, 256):
+    for same in (1, 2, 4, 8, 16, 3, 32, 64, 256, 0):
         yield {**dict.fromkeys(symbols, same), **fixed}
     for many in (80, 160, 256, 512, 1024, 4096, 16000):
         yield {**{name: BATCH if size == BATCH else many for name, size in start.items()}, **fixed}

@@ -71,6 +71,7 @@ def compare(name: str, samples: Samples, terms: Terms) -> OutputCheck:
     if a.shape != b.shape:
         return OutputCheck(name, False, reason=f"shape {list(b.shape)} instead of {list(a.shape)}", unpinnable=True)
     same_shape = _with_arrays(samples, a, b)
+    a, b = same_shape.original, same_shape.optimized
     if dtypes.name_of(a.dtype) in dtypes.FLOATS or a.dtype.kind == "c":
         if terms.exactness == "exact":
             return _compare_bits(name, a, b)
@@ -83,16 +84,18 @@ def compare(name: str, samples: Samples, terms: Terms) -> OutputCheck:
 
 
 def _with_arrays(samples: Samples, a: np.ndarray, b: np.ndarray) -> Samples:
-    """The samples as arrays; those of another shape (data decided it) are left out."""
+    """The samples as arrays of rank 1 or more; those of another shape (data decided it) are left out."""
     def fits(value: Any) -> bool:
         return isinstance(value, np.ndarray | np.generic) and np.shape(value) == a.shape
 
+    def arrays(values: list[Any]) -> list[np.ndarray]:
+        return [np.atleast_1d(each) for each in values if fits(each)]
+
     wide, other = samples.wide, samples.wide_other
-    has_wide = fits(wide) and fits(other)
-    return Samples(a, b, [np.asarray(each) for each in samples.moved if fits(each)],
-                   np.asarray(wide) if has_wide else None, np.asarray(other) if has_wide else None,
-                   [np.asarray(each) for each in samples.wide_moved if fits(each)],
-                   [np.asarray(each) for each in samples.wide_other_moved if fits(each)])
+    both = fits(wide) and fits(other)
+    return Samples(np.atleast_1d(a), np.atleast_1d(b), arrays(samples.moved),
+                   np.atleast_1d(wide) if both else None, np.atleast_1d(other) if both else None,
+                   arrays(samples.wide_moved), arrays(samples.wide_other_moved))
 
 
 def _compare_sequences(name: str, samples: Samples, terms: Terms) -> OutputCheck:
@@ -120,7 +123,7 @@ def _compare_parts(name: str, samples: Samples, terms: Terms) -> OutputCheck:
         if value is None:
             return None
         array = np.ascontiguousarray(value)
-        return array.view(f"f{array.dtype.itemsize // 2}") if array.ndim else np.array([array.real, array.imag])
+        return array.view(f"f{array.dtype.itemsize // 2}")
 
     parts = Samples(flat(samples.original), flat(samples.optimized), [flat(each) for each in samples.moved],
                     flat(samples.wide), flat(samples.wide_other), [flat(each) for each in samples.wide_moved],
@@ -241,6 +244,7 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
     excused, wrong = _non_finite(a, b, s, terms, eps, largest)
     if bool(wrong.any()):
         return _not_finite(name, s.original, s.optimized, wrong)
+    agreed = (_classes(a) != 0) & (_classes(a) == _classes(b))  # the same NaN or infinity: compared as well
     wide_check = _compare_wide(name, s, terms) if s.wide is not None else None
     if wide_check is not None and not wide_check.ok:
         return wide_check
@@ -263,6 +267,7 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
     scale = np.maximum(size, local_level(size))
     floor = float(info.smallest_subnormal) * 4
     check = _judge(name, error, noise, scale * eps + floor, usable, s, against, terms)
+    check.share += float(np.mean(agreed)) if agreed.size else 0.0
     if wide_check is not None and wide_check.ratio > check.ratio and check.ok:
         wide_check.share = check.share
         return wide_check
@@ -293,8 +298,9 @@ def _judge(name: str, error: np.ndarray, noise: np.ndarray, ulp: np.ndarray, usa
     elif level > check.ratio:
         typical = float(np.sqrt(np.mean(error[usable] ** 2)))
         check.ratio, check.error, check.allowed, check.at = level, typical, typical / level if level else 0.0, None
-    size = np.sqrt(np.mean(np.abs(s.original[usable].astype(np.float64)) ** 2))
-    check.share = float(np.mean(usable & (peak <= MEANINGFUL * max(float(size), 1e-300)))) if size else check.share
+    with np.errstate(over="ignore"):
+        size = float(np.sqrt(np.mean(np.abs(s.original[usable].astype(np.float64)) ** 2)))
+    check.share = float(np.mean(usable & (peak <= MEANINGFUL * size))) if size else check.share
     return check
 
 

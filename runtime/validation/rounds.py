@@ -48,7 +48,9 @@ class Comparison:
     def slow(self) -> bool:
         """One run takes so long that further draws must be few. Judged by size, not by the clock, so that the same
         graphs get the same rounds."""
-        return self.weights > SLOW_BYTES or self.original.node_count() > SLOW_NODES
+        plain = self._programs.get((True, PLAIN))
+        peak = plain.peak_bytes if plain is not None else 0
+        return self.weights + peak > SLOW_BYTES or self.original.node_count() > SLOW_NODES
 
     def _jumping_outputs(self) -> set[str]:
         free = [node for kind, node in self.pins.alone_original if kind == DISCRETE]
@@ -92,14 +94,15 @@ class Comparison:
         if note not in self.notes:
             self.notes.append(note)
 
-    def run(self, of_original: bool, twin: Twin, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    def run(self, of_original: bool, twin: Twin, values: Mapping[str, Any],
+            counting: bool = False) -> dict[str, Any] | None:
         """Outputs, and what flowed into pinned nodes, of one variation; None where it does not run."""
         program = self.program(of_original, twin)
         if program is None:
             return None
         self.journal.start(recording=of_original and twin == PLAIN, twin=twin)
         try:
-            found = program.run(values)
+            found = program.run(values, counting)
         except (EgraftError, Unpinnable) as reason:
             if twin == PLAIN:
                 raise
@@ -149,7 +152,7 @@ class Comparison:
         try:
             values, bound = check_feeds(self.original, draw(self.original, seed, sizes))
             self.journal.sizes, self.journal.seed = {**sizes, **bound}, seed
-            found = self.run(True, PLAIN, dict(zip(self.original.inputs, values)))
+            found = self.run(True, PLAIN, dict(zip(self.original.inputs, values)), counting=True)
         except EgraftError as reason:
             return f"{reason.where}: {reason.found}"
         except (ValueError, MemoryError) as reason:

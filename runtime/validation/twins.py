@@ -153,6 +153,7 @@ class TwinProgram:
                  seed: int, fixed_inputs: frozenset[str] = frozenset(), changes: Changes | None = None) -> None:
         self.graph, self.twin, self.fixed = graph, twin, fixed_inputs
         self.changes = changes or Changes()
+        self.peak_bytes = 0
         self._cache: dict[int, np.ndarray] = {}
         plain = not twin.wide and twin.moved is None
         hooks = Hooks(constant=None if plain else self._constant, node=self._node if twin.wide else None,
@@ -183,12 +184,15 @@ class TwinProgram:
     def _vary(self, value: Any, key: str) -> Any:
         return vary(self.twin, value, key)
 
-    def run(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Output name -> value, for checked values of all inputs."""
+    def run(self, values: Mapping[str, Any], counting: bool = False) -> dict[str, Any]:
+        """Output name -> value, for checked values of all inputs. `counting` measures `peak_bytes`."""
         arguments = [
             self._widened(value) if self.twin.changed or name in self.fixed else self._vary(value, name)
             for name, value in values.items()
         ]
         with np.errstate(all="ignore"):
-            found = self.program.run(arguments)
+            if counting:
+                found, self.peak_bytes = self.program.run_counting(arguments)
+            else:
+                found = self.program.run(arguments)
         return dict(zip(self.graph.outputs, found))

@@ -164,6 +164,7 @@ def _has_free_integers(graph: Graph) -> bool:
 def _run_rounds(comparison: Comparison, plan: list[Round], feeds: Feeds | Sequence[Feeds] | None,
                 result: Validation) -> dict[str, OutputCheck]:
     worst: dict[str, OutputCheck] = {}
+    shares: dict[str, float] = {}
     given = [feeds] if isinstance(feeds, Mapping) else list(feeds or [])
     for index, each in enumerate(plan):
         try:
@@ -176,17 +177,17 @@ def _run_rounds(comparison: Comparison, plan: list[Round], feeds: Feeds | Sequen
         for check in checks:
             check.round = len(result.rounds)
             present = worst.get(check.name)
+            if not each.special:  # special values spread: what they leave to compare says little
+                shares[check.name] = max(check.share, shares.get(check.name, 0.0))
             if present is None or check.worse_than(present):
-                if present is not None and not each.special:
-                    check.share = max(check.share, present.share)
                 worst[check.name] = check
-            elif not each.special:
-                present.share = max(present.share, check.share)
         each.ok = all(check.ok for check in checks)
         each.reason = next((f"{check.name}: {check.reason}" for check in checks if not check.ok), "")
         result.rounds.append(each)
         if not each.ok:
             break
+    for name, share in shares.items():
+        worst[name].share = share
     return worst
 
 
