@@ -108,7 +108,7 @@ def _transpose_contents(site: Site) -> Contents | None:
     data, type_ = array_of(site, 0), site.type(0)
     if data is None or type_ is None:
         return None
-    return as_contents(np.transpose(data, site.attrs["perm"]), type_.dtype)  # type: ignore[arg-type]
+    return as_contents(np.transpose(data, site.attrs["perm"]), type_.dtype)  # type: ignore[call-overload]
 
 
 def _flatten(site: Site) -> list[Type | None]:
@@ -138,9 +138,11 @@ def _squeeze(site: Site) -> list[Type | None]:
             return [data.with_shape(None)]  # a symbolic size may be 1
         return [data.with_shape(tuple(size for size in data.shape if size != 1))]
     axes = integers(site, "axes", 1)
+    if axes == ():  # given but empty: ONNX Runtime squeezes all axes of size 1, onnx.reference none
+        return [data.with_shape(None)]
     if axes is None:
         count = length(site, "axes", 1)
-        return [data.with_shape(None if count is None else tuple(map(site.unknown_dim, range(rank - count))))]
+        return [data.with_shape(tuple(map(site.unknown_dim, range(rank - count))) if count else None)]
     away = axes_of(site, axes, rank)
     for axis in away:
         if isinstance(data.shape[axis], int) and data.shape[axis] != 1:

@@ -14,6 +14,7 @@ from .. import dims, dtypes
 from ..dims import DimLike, Expr
 from ..types import TensorType, Type
 from ._common import (
+    CONTENTS_LIMIT,
     array_of,
     as_contents,
     broadcast_infer,
@@ -107,11 +108,13 @@ def _where_contents(site: Site) -> Contents | None:
     # An unknown branch does no harm where the condition never chooses it.
     shapes = [shape_of(site, position) for position in range(3)]
     met = broadcast_shapes(site, shapes)
-    if met is None or not all(isinstance(dim, int) for dim in met) or math.prod(met) > 64:  # type: ignore[arg-type]
+    size = tuple(dim for dim in met or () if isinstance(dim, int))
+    if met is None or len(size) < len(met) or math.prod(size) > CONTENTS_LIMIT:
         return None
-    size = tuple(int(dim) for dim in met)  # type: ignore[call-overload]
-    parts = [np.broadcast_to(np.array(None, dtype=object) if each is None else each, size).ravel()
-             for each in (condition, a, b)]  # fmt: skip
+    parts = [
+        np.broadcast_to(np.array(None, dtype=object) if each is None else each, size).ravel()
+        for each in (condition, a, b)
+    ]
     values = np.empty(len(parts[0]), dtype=object)
     values[:] = [
         (x if c else y) if isinstance(c, int) else (x if x == y else None) for c, x, y in zip(*parts)

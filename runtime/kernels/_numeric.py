@@ -64,7 +64,7 @@ def number(attrs: Mapping[str, object], name: str) -> float:
 def integer(attrs: Mapping[str, object], name: str) -> int:
     """An integer attribute, or a static one whose input had one element."""
     value = attrs[name]
-    return int(value[0] if isinstance(value, tuple) else value)  # type: ignore[call-overload]
+    return int(value[0]) if isinstance(value, tuple) else int(value)  # type: ignore[call-overload]
 
 
 def integers(attrs: Mapping[str, object], name: str) -> tuple[int, ...] | None:

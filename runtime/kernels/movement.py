@@ -39,7 +39,7 @@ def _flatten(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray
 
 @kernel("Squeeze")
 def _squeeze(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
-    return [np.squeeze(given(inputs, 0), integers(attrs, "axes"))]
+    return [np.squeeze(given(inputs, 0), integers(attrs, "axes") or None)]  # no axes: all, as in ONNX Runtime
 
 
 @kernel("Unsqueeze")
@@ -195,7 +195,6 @@ def _trilu(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     x = given(inputs, 0)
     k = 0 if attrs["k"] is None else integer(attrs, "k")
     row, column = np.arange(x.shape[-2])[:, None], np.arange(x.shape[-1])[None, :]
-    # Compared as Python integers would be: k may be as large as int64 goes.
     kept = column - row >= k if attrs["upper"] else column - row <= k
     return [np.where(kept, x, np.zeros((), x.dtype)).astype(x.dtype, copy=False)]
 

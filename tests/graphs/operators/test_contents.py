@@ -24,7 +24,7 @@ def scalar(item: DimLike, dtype: str = "int64") -> Known:
     return dtype, (), (item,)
 
 
-def site(op: str, *inputs: Known, outputs: int = 1, **attrs: object) -> Site:
+def site(op: str, inputs: tuple[Known, ...], attrs: dict[str, object], outputs: int = 1) -> Site:
     record = find(op)
     assert record is not None
     types = [TensorType(dtype, shape) for dtype, shape, _ in inputs]
@@ -36,13 +36,13 @@ def site(op: str, *inputs: Known, outputs: int = 1, **attrs: object) -> Site:
 def contents(op: str, *inputs: Known, **attrs: object) -> Contents | None:
     record = find(op)
     assert record is not None and record.contents is not None
-    return record.contents(site(op, *inputs, **attrs))
+    return record.contents(site(op, inputs, attrs))
 
 
-def shape(op: str, *inputs: Known, outputs: int = 1, **attrs: object) -> str:
+def shape(op: str, inputs: list[Known], attrs: dict[str, object], outputs: int = 1) -> str:
     record = find(op)
     assert record is not None
-    return " ".join(str(type_) for type_ in record.infer(site(op, *inputs, outputs=outputs, **attrs)))
+    return " ".join(str(type_) for type_ in record.infer(site(op, tuple(inputs), attrs, outputs)))
 
 
 def typed(*sizes: DimLike, dtype: str = "float32") -> Known:
@@ -116,6 +116,7 @@ def test_contents(op: str, inputs: list[Known], attrs: dict[str, object], expect
         ("Pad", [typed(n, 3)], {"pads": (1, 0, 2, 0)}, "float32[n + 3, 3]"),
         ("Tile", [typed(n, 3)], {"repeats": (2, 1)}, "float32[2*n, 3]"),
         ("Squeeze", [typed(n, 1)], {}, "float32[...]"),  # n may be 1
+        ("Squeeze", [typed(n, 1)], {"axes": ()}, "float32[...]"),
         ("Add", [typed(n, 1), typed(1, m)], {}, "float32[n, m]"),
         ("MatMul", [typed(n, m, 8), typed(8, 4)], {}, "float32[n, m, 4]"),
         ("Range", [scalar(0), scalar(n), scalar(1)], {}, "int64[n]"),
@@ -124,7 +125,7 @@ def test_contents(op: str, inputs: list[Known], attrs: dict[str, object], expect
     ],
 )  # fmt: skip
 def test_symbolic_shapes(op: str, inputs: list[Known], attrs: dict[str, object], expected: str) -> None:
-    assert shape(op, *inputs, outputs=2 if op == "Split" else 1, **attrs) == expected
+    assert shape(op, inputs, attrs, 2 if op == "Split" else 1) == expected
 
 
 @pytest.mark.parametrize(
@@ -145,4 +146,4 @@ def test_symbolic_shapes(op: str, inputs: list[Known], attrs: dict[str, object],
 )  # fmt: skip
 def test_ill_typed(op: str, inputs: list[Known], attrs: dict[str, object]) -> None:
     with pytest.raises(InferenceError):
-        shape(op, *inputs, **attrs)
+        shape(op, inputs, attrs)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
 import pytest
@@ -58,8 +60,8 @@ def check(op: str, site: Site, results: Arrays, complete: bool) -> None:
         assert elements == tuple(int(item) for item in results[0].ravel()), (site, found.contents)
 
 
-def site_of(op: str, attrs: dict[str, object], inputs: Arrays, outputs: int, types: list[TensorType | None],
-            contents: list[Contents | None], constants: list[Constant | None]) -> Site:  # fmt: skip
+def site_of(op: str, attrs: dict[str, object], inputs: Arrays, outputs: int, types: Sequence[TensorType | None],
+            contents: Sequence[Contents | None], constants: Sequence[Constant | None]) -> Site:  # fmt: skip
     return Site(op, attrs, types, contents, constants, outputs, "out")
 
 
