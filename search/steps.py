@@ -1,0 +1,211 @@
+"""Steps of a trace: named patches on a graph, replay, and comparing graphs up to the names of inner values."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphs.canonical import complete, version_at
+from graphs.constants import Constant
+from graphs.dtypes import numpy_dtype
+from graphs.inference import infer
+from graphs.ir import Graph, NameSupply, Node
+from graphs.operators import find
+from graphs.text import INLINE_ELEMENTS, parse_graph, print_constant, print_graph, print_node
+from graphs.types import Type
+from rules.apply import remove_dead
+
+from .terms import attribute_key
+
+
+@dataclass(eq=False)
+class Patch:
+    """New nodes over named values, and which value each old value is replaced by. `types`: of values read and made."""
+
+    add: list[Node] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    replace: dict[str, str] = field(default_factory=dict)
+    types: dict[str, Type] = field(default_factory=dict)
+
+    def reads(self) -> list[str]:
+        """Values of the graph that the new nodes read."""
+        made = {name for node in self.add for name in node.outputs} | set(self.constants)
+        return list(dict.fromkeys(name for node in self.add for name in node.uses if name not in made))
+
+
+@dataclass(eq=False)
+class Step:
+    """One rewrite of the graph. `reverse`: the rule read from right to left. `region`: several rewrites at once that
+    the search knows to be equal, without an order of single steps; `involved` names the rules that took part."""
+
+    index: int
+    rule: str
+    exactness: str
+    meaning: str
+    where: list[str]
+    before: list[str]
+    after: list[str]
+    patch: Patch
+    region: bool = False
+    reverse: bool = False
+    involved: list[str] = field(default_factory=list)
+    opset: int = 0
+    opsets: dict[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The step as JSON values; big constants of the patch in base64."""
+        patch = self.patch
+        big = {name: constant for name, constant in patch.constants.items() if constant.size > INLINE_ELEMENTS}
+        return {
+            "index": self.index, "rule": self.rule, "exactness": self.exactness, "meaning": self.meaning,
+            "where": self.where, "before": self.before, "after": self.after, "region": self.region,
+            "reverse": self.reverse, "involved": self.involved,
+            "patch": {
+                "add": [print_node(node) for node in patch.add], "names": [node.name for node in patch.add],
+                "origins": [list(node.origins) for node in patch.add],
+                "constants": {name: print_constant(value) for name, value in patch.constants.items()},
+                "data": {value.digest: _encode(value) for value in big.values()},
+                "replace": patch.replace, "graph": print_graph(self._patch_graph()),
+            },
+        }
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Step:
+        """The step of what `to_dict` gave."""
+        raw = data["patch"]
+        parsed = parse_graph(raw["graph"], {digest: _decode(each) for digest, each in raw["data"].items()})
+        for node, name, origins in zip(parsed.nodes, raw["names"], raw["origins"], strict=True):
+            node.name, node.origins = name, tuple(origins)
+        patch = Patch(parsed.nodes, parsed.constants, dict(raw["replace"]), dict(parsed.types))
+        fields = {key: data[key] for key in ("index", "rule", "exactness", "meaning", "where", "before", "after",
+                                             "region", "reverse", "involved")}
+        return Step(patch=patch, opset=parsed.opset, opsets=dict(parsed.opsets), **fields)
+
+    def _patch_graph(self) -> Graph:
+        """The new nodes as a graph of their own: what they read are its inputs."""
+        patch = self.patch
+        made = [name for node in patch.add for name in node.outputs if name]
+        graph = Graph("patch", patch.reads(), made, patch.add, dict(patch.constants), opsets=dict(self.opsets))
+        graph.types = dict(patch.types)
+        return graph
+
+    def __str__(self) -> str:
+        mark = " (region)" if self.region else " (reverse)" if self.reverse else ""
+        lines = [f"{self.index}. {self.rule}{mark} [{self.exactness}] at {', '.join(self.where) or '?'}"]
+        return "\n".join([*lines, *(f"  - {line}" for line in self.before), *(f"  + {line}" for line in self.after)])
+
+
+def _encode(constant: Constant) -> dict[str, Any]:
+    raw = np.ascontiguousarray(constant.array)
+    return {"dtype": constant.dtype, "shape": list(constant.shape),
+            "base64": base64.b64encode(raw.view(np.uint8).tobytes()).decode()}
+
+
+def _decode(data: Mapping[str, Any]) -> Constant:
+    array = np.frombuffer(base64.b64decode(data["base64"]), numpy_dtype(data["dtype"]))
+    return Constant.of(array.reshape(data["shape"]), data["dtype"])
+
+
+def replay(graph: Graph, steps: Iterable[Step]) -> Graph:
+    """The graph after some steps: sorted, without dead nodes, types inferred. Every prefix of a trace is valid."""
+    result = graph.copy()
+    names = NameSupply(graph.names())
+    for step in steps:
+        apply_patch(result, step.patch, names)
+    result.sort()
+    remove_dead(result)
+    infer(result)
+    return result
+
+
+def apply_patch(graph: Graph, patch: Patch, names: NameSupply) -> None:
+    """Put a patch into a graph, in place; what it makes dead stays for now."""
+    graph.constants.update({name: value for name, value in patch.constants.items() if name not in graph.constants})
+    graph.nodes += [node.copy() for node in patch.add]
+    names.taken.update(name for node in patch.add for name in node.outputs)
+    renamed: dict[str, str] = {}
+    for old, new in patch.replace.items():
+        redirect(graph, old, renamed.get(new, new), names, renamed)
+
+
+def redirect(graph: Graph, old: str, new: str, names: NameSupply, renamed: dict[str, str]) -> None:
+    """Let all readers of one value read another. A graph output keeps its name: what computes the new value takes
+    it over (`renamed` says so), or an Identity does where the new value's name must stay."""
+    if old not in graph.outputs:
+        graph.rename_uses({old: new})
+        return
+    for node in graph.nodes:
+        if old in node.outputs:
+            dead = names.fresh(f"{old}_before")
+            node.outputs = tuple(dead if name == old else name for name in node.outputs)
+    graph.rename_uses({old: new})
+    maker = next((node for node in graph.nodes if new in node.outputs), None)
+    if maker is None or new in graph.outputs:
+        graph.nodes.append(identity(graph, new, old))
+        return
+    maker.outputs = tuple(old if name == new else name for name in maker.outputs)
+    graph.rename_uses({new: old})
+    renamed[new] = old
+
+
+def identity(graph: Graph, value: str, output: str) -> Node:
+    """A node that hands a value through under another name."""
+    record = find("Identity")
+    assert record is not None
+    return Node("Identity", (value,), (output,), complete(record, {}),
+                version=version_at("Identity", "", graph.opset))
+
+
+def value_keys(graph: Graph, table: dict[object, int]) -> tuple[dict[str, int], Counter[int]]:
+    """A number for each value that is the same for the same computation, and how many nodes compute each.
+
+    `table` holds the numbers given so far; graphs that share it can be compared. Nodes must be in order.
+    """
+    keys: dict[str, int] = {"": -1}
+    count: Counter[int] = Counter()
+    for name in graph.inputs:
+        keys[name] = table.setdefault(("input", name), len(table))
+    for name, constant in graph.constants.items():
+        keys[name] = table.setdefault(("constant", constant), len(table))
+    for node in graph.nodes:
+        nested = any(True for _ in node.graphs)
+        attrs = tuple(sorted((name, _attribute(value, keys) if nested else attribute_key(value))
+                             for name, value in node.attrs.items()))
+        head = (node.domain, node.op, node.version, node.overload, len(node.outputs), attrs,
+                *(keys.get(name, name) for name in node.inputs))
+        whole = table.setdefault(head, len(table))
+        count[whole] += 1
+        for position, name in enumerate(node.outputs):
+            if name:
+                keys[name] = table.setdefault((whole, position), len(table))
+    return keys, count
+
+
+def _attribute(value: object, keys: Mapping[str, int]) -> object:
+    if isinstance(value, Graph):
+        inner = value.copy()
+        inner.rename_uses({name: f"@{keys.get(name, name)}" for name in value.captured()}, outputs=True)
+        return print_graph(inner)
+    if isinstance(value, tuple) and any(isinstance(item, Graph) for item in value):
+        return tuple(_attribute(item, keys) for item in value)
+    return attribute_key(value)
+
+
+def same_graph(a: Graph, b: Graph) -> bool:
+    """Structurally equal: same inputs and outputs, same nodes on the same values, whatever inner values are called
+    and in whatever valid order the nodes stand."""
+    if a.inputs != b.inputs or a.outputs != b.outputs or len(a.nodes) != len(b.nodes):
+        return False
+    table: dict[object, int] = {}
+    (keys, count), (other_keys, other_count) = value_keys(a, table), value_keys(b, table)
+    return count == other_count and all(keys.get(name) == other_keys.get(name) for name in a.outputs)
+
+
+def texts(nodes: Sequence[Node]) -> list[str]:
+    """The text lines of some nodes."""
+    return [print_node(node) for node in nodes]

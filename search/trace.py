@@ -1,0 +1,404 @@
+"""The trace: an ordered list of single rewrites that leads from the input graph to the extracted one.
+
+The log of firings is a graph over e-nodes: a rule that fired leads from the e-node it matched to the e-node it made.
+Starting at the input graph, the outputs first, each value is led to its chosen e-node along a shortest path of
+firings; each edge is one step, a patch on the graph as it stands. What no path explains is one region step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphs.ir import Graph, Node
+
+from .saturated import ENode, Saturated
+from .saturation import Firing
+from .selection import Selection, order_of
+from .steps import Patch, Step, replay, same_graph, texts, value_keys
+from .trace_state import State
+
+__all__ = ["Step", "rebuild", "replay", "same_graph"]
+
+PASSES = 4
+DEPTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One root of a firing: from the matched e-node to the made one. `handed`: the right side is only a variable."""
+
+    firing: Firing
+    source: ENode
+    target: ENode
+    reverse: bool
+    handed: bool
+
+
+def rebuild(graph: Graph, saturated: Saturated, selection: Selection, result_graph: Graph) -> list[Step]:
+    """Steps whose replay on `graph` gives a graph equal to `result_graph` (up to names of inner values)."""
+    return Tracer(graph, saturated, selection).run(result_graph)
+
+
+class Tracer:
+    """Builds one trace."""
+
+    def __init__(self, graph: Graph, saturated: Saturated, selection: Selection) -> None:
+        self.graph, self.saturated, self.selection = graph, saturated, selection
+        self.state = State(graph, saturated)
+        self.steps: list[Step] = []
+        self.edges: dict[int, list[Edge]] = {}
+        self.blocked: set[tuple[int, int]] = set()
+        of_label = saturated.of_label
+        for firing in saturated.firings:
+            built = {of_label[label].index for label in firing.built}
+            for root, made in firing.roots:
+                source, target = of_label[root], of_label[made]
+                handed = target.index not in built and target.kind != "leaf"
+                if source is not target:
+                    self.edges.setdefault(source.index, []).append(Edge(firing, source, target, False, handed))
+                    if not handed:
+                        self.edges.setdefault(target.index, []).append(Edge(firing, target, source, True, False))
+
+    def run(self, result: Graph) -> list[Step]:
+        """All steps."""
+        order = order_of(self.selection.choice, self.saturated.outputs)
+        self._merge(order)
+        for _ in range(PASSES):
+            before = len(self.steps)
+            for cls in reversed(order):
+                for value in self._values(cls):
+                    if self.state.is_live(value) and self.state.enode.get(value) is not self.selection.choice[cls]:
+                        self._lead(value, self.selection.choice[cls], 0)
+            self._merge(order)
+            if len(self.steps) == before:
+                break
+        self._known_shapes()
+        self._region(result)
+        for index, step in enumerate(self.steps):
+            step.index = index
+        return self.steps
+
+    def _values(self, cls: int) -> list[str]:
+        """Live computed values of a class."""
+        return [name for name in self.state.values.get(cls, {}) if name in self.state.producer]
+
+    # Equal values
+
+    def _merge(self, order: list[int]) -> None:
+        """One value for each class: equal nodes become one, the others are led to it along rules."""
+        for cls in order:
+            values = self._values(cls)
+            fixed = [name for name in self.state.values.get(cls, {}) if name not in self.state.producer]
+            wanted = self.selection.choice[cls]
+            if len(values) + len(fixed) < 2 or not values:
+                continue
+            main = self._main(cls, values, fixed, wanted)
+            for value in values:
+                if value != main and self.state.is_live(value) and self.state.is_live(main):
+                    self._join(value, main)
+
+    def _main(self, cls: int, values: list[str], fixed: list[str], wanted: ENode) -> str:
+        best = [name for name in [*fixed, *values] if self.state.enode[name] is wanted] or [*fixed, *values]
+        first = [name for name in self.state.outputs if name in best]
+        return first[0] if first else best[0]
+
+    def _join(self, value: str, main: str) -> None:
+        """Lead a value to another one of its class."""
+        state = self.state
+        if state.enode[value] is not state.enode[main]:
+            self._lead(value, state.enode[main], 0, main)
+        if not state.is_live(value) or not state.is_live(main) or state.enode.get(value) is not state.enode[main]:
+            return
+        if main in state.upstream(value) or self._is_identity_output(value, main):
+            return
+        before = texts([state.producer[value]])
+        where = self._where([value])
+        state.begin()
+        state.redirect(value, main)
+        self._emit("equal-nodes", "exact", "Equal nodes on equal inputs are one node.", where, before, [], state.close())
+
+    def _is_identity_output(self, value: str, main: str) -> bool:
+        """An output that must stay an Identity of a value whose name must stay."""
+        node = self.state.producer[value]
+        held = main not in self.state.producer or main in self.state.outputs
+        return value in self.state.outputs and held and node.op == "Identity" and node.inputs == (main,)
+
+    # Paths
+
+    def _lead(self, value: str, target: ENode, depth: int, main: str = "") -> bool:
+        """Rewrite a value along firings until it is the target e-node; True if it is."""
+        state = self.state
+        for _ in range(DEPTH):
+            present = state.enode.get(value)
+            if present is target:
+                return True
+            if present is None or depth > DEPTH or not state.is_live(value):
+                return False
+            path = self._path(value, present, target)
+            if not path:
+                return False
+            edge, other = path[0]
+            after = self._apply(value, edge, other, depth)
+            if after is None:
+                self.blocked.add((id(edge.firing), edge.target.index))
+                continue
+            value = after
+        return False
+
+    def _path(self, value: str, start: ENode, target: ENode) -> list[tuple[Edge, str]]:
+        """Shortest list of edges, each with the value that a handed-through variable stands for ('' if none)."""
+        came: dict[int, tuple[int, Edge, str] | None] = {start.index: None}
+        queue = deque([start.index])
+        others: list[str] | None = None
+        while queue and target.index not in came:
+            at = queue.popleft()
+            for edge in self.edges.get(at, ()):
+                if (id(edge.firing), edge.target.index) in self.blocked:
+                    continue
+                if not edge.handed:
+                    if edge.target.index not in came:
+                        came[edge.target.index] = (at, edge, "")
+                        queue.append(edge.target.index)
+                    continue
+                others = self._others(value) if others is None else others
+                for other in others:
+                    reached = self.state.enode[other].index
+                    if reached not in came:
+                        came[reached] = (at, edge, other)
+                        queue.append(reached)
+        if target.index not in came:
+            return []
+        path: list[tuple[Edge, str]] = []
+        back = came[target.index]
+        while back is not None:
+            path.append((back[1], back[2]))
+            back = came[back[0]]
+        return path[::-1]
+
+    def _others(self, value: str) -> list[str]:
+        """Other values of the same class that do not need this one."""
+        state = self.state
+        later = state.upstream(value)
+        return [name for name in state.values[state.enode[value].cls] if name not in later]
+
+    # One step
+
+    def _apply(self, value: str, edge: Edge, other: str, depth: int) -> str | None:
+        """Apply one edge at a value; the value that stands for it afterwards, None where that cannot be."""
+        state, firing = self.state, edge.firing
+        matched, built = self._sides(edge)
+        pairs = [(value, edge, other)]
+        bound: dict[int, str] = {}
+        read = self._prepare(value, edge.source, matched, bound, depth)
+        if read is None or state.enode.get(value) is not edge.source:
+            return None
+        if not edge.reverse and len(firing.roots) > 1:
+            pairs += self._siblings(value, edge, matched, bound, read)
+        before = texts(self._nodes(read))
+        where = self._where(read)
+        state.begin()
+        made: list[tuple[str, str]] = []
+        for root, each, passed in pairs:
+            new = passed if each.handed else self._make(each.target, built, bound, state.upstream(root), 0)
+            if not new or new == root or new in state.upstream(root):
+                if root == value:
+                    state.close()
+                    return None
+                continue
+            made.append((root, new))
+        after = value
+        for root, new in made:
+            name = state.redirect(root, new)
+            after = name if root == value else after
+        patch = state.close()
+        rule = self.saturated.rule_of(firing)
+        lines = texts(patch.add) or [f"{old} -> {new}" for old, new in patch.replace.items()]
+        self._emit(rule.name, rule.exactness, rule.meaning, where, before, lines, patch, reverse=edge.reverse)
+        return after
+
+    def _sides(self, edge: Edge) -> tuple[dict[int, ENode], dict[int, ENode]]:
+        """E-nodes of the side that is there and of the side that is made, by class."""
+        of_label, firing = self.saturated.of_label, edge.firing
+        left = {of_label[label].cls: of_label[label] for label in (*firing.used, *firing.matched)}
+        right = {of_label[label].cls: of_label[label] for label in firing.built}
+        return (right, left) if edge.reverse else (left, right)
+
+    def _prepare(self, value: str, wanted: ENode, matched: dict[int, ENode], bound: dict[int, str],
+                 depth: int) -> list[str] | None:
+        """Bring what the rule matched below a value into its matched form; matched values, the root first."""
+        state, read = self.state, [value]
+        if state.enode.get(value) is not wanted and not self._lead(value, wanted, depth + 1):
+            return None
+        for argument in state.arguments(value):
+            if not argument:
+                continue
+            cls = state.enode[argument].cls
+            inner = matched.get(cls)
+            if inner is not None and inner is not wanted and inner.kind != "leaf" and cls != wanted.cls \
+                    and cls not in bound:
+                bound[cls] = argument
+                below = self._prepare(argument, inner, matched, bound, depth + 1)
+                if below is None:
+                    return None
+                read += below
+            else:
+                bound.setdefault(cls, argument)
+        return read
+
+    def _siblings(self, value: str, edge: Edge, matched: dict[int, ENode], bound: dict[int, str],
+                  read: list[str]) -> list[tuple[str, Edge, str]]:
+        """Other roots of the same firing that stand in the graph as they were matched."""
+        found: list[tuple[str, Edge, str]] = []
+        of_label = self.saturated.of_label
+        for root, made in edge.firing.roots:
+            source, target = of_label[root], of_label[made]
+            if source is edge.source or self.selection.choice.get(source.cls) not in (target, None):
+                continue
+            for name in self._values(source.cls):
+                if self.state.enode[name] is source and name != value:
+                    found.append((name, Edge(edge.firing, source, target, False, False), ""))
+                    for argument in filter(None, self.state.arguments(name)):
+                        bound.setdefault(self.state.enode[argument].cls, argument)
+                    read.append(name)
+        return found
+
+    def _make(self, enode: ENode, built: dict[int, ENode], bound: dict[int, str], later: set[str],
+              depth: int) -> str:
+        """The value of an e-node of the made side, '' where it cannot be made without a cycle."""
+        state = self.state
+        if enode.kind == "leaf":
+            return state.leaf(enode)
+        if enode.kind == "opaque" or depth > 4 * DEPTH:
+            return ""
+        if enode.kind == "proj":
+            whole = built.get(enode.args[0]) or self._any(enode.args[0])
+            outputs = self._outputs(whole, built, bound, later, depth) if whole is not None else None
+            return state.output_of(enode, outputs) if outputs else ""
+        outputs = self._outputs(enode, built, bound, later, depth)
+        return outputs[0] if outputs else ""
+
+    def _outputs(self, enode: ENode, built: dict[int, ENode], bound: dict[int, str], later: set[str],
+                 depth: int) -> tuple[str, ...] | None:
+        arguments: list[str] = []
+        for arg in enode.args:
+            if arg < 0:
+                arguments.append("")
+                continue
+            name = self._argument(arg, built, bound, later, depth)
+            if not name:
+                return None
+            arguments.append(name)
+        return self.state.node(enode, arguments)
+
+    def _argument(self, cls: int, built: dict[int, ENode], bound: dict[int, str], later: set[str],
+                  depth: int) -> str:
+        """A value of a class: what the rule bound, what the rule makes, what is there, or made as selected."""
+        state = self.state
+        name = bound.get(cls, "")
+        if name and state.is_live(name) and name not in later:
+            return name
+        inner = built.get(cls)
+        if inner is not None:
+            made = self._make(inner, {key: each for key, each in built.items() if key != cls}, bound, later, depth + 1)
+            if made:
+                return made
+        for name in state.values.get(cls, {}):
+            if state.is_live(name) and name not in later:
+                return name
+        chosen = self._any(cls)
+        return self._make(chosen, {}, bound, later, depth + 1) if chosen is not None else ""
+
+    def _any(self, cls: int) -> ENode | None:
+        choice = self.selection.choice.get(cls) or self.saturated.incumbent.get(cls)
+        if choice is None:
+            choice = next((each for each in self.saturated.by_class.get(cls, ()) if cls not in each.args), None)
+        return choice
+
+    # Steps that no rule stands for
+
+    def _known_shapes(self) -> None:
+        """Reshapes whose computed target is known become Reshapes with a constant target."""
+        state, encoded = self.state, self.saturated.encoded
+        for index in sorted(encoded.spelled_anew):
+            name = self.graph.nodes[index].outputs[0]
+            node = state.producer.get(name)
+            if node is None or node.attrs != self.graph.nodes[index].attrs or node.inputs[1:] == ():
+                continue
+            enode = state.enode[name]
+            arguments = state.arguments(name)
+            where, before = self._where([name]), texts([node])
+            state.begin()
+            fresh = state.names.fresh(name)
+            made = state.maker.original(enode, dict(zip(enode.args, arguments)), (fresh,))
+            state.add(made, enode)
+            state.redirect(name, fresh)
+            patch = state.close()
+            self._emit("known-shape", "exact", "A target shape that follows from the inputs' sizes is a constant.",
+                       where, before, texts(patch.add), patch)
+
+    def _region(self, result: Graph) -> None:
+        """One step for whatever still differs from the result."""
+        state = self.state
+        present = state.to_graph()
+        if same_graph(present, result):
+            return
+        table: dict[object, int] = {}
+        ordered = result.copy()
+        ordered.sort()
+        have, _ = value_keys(present, table)
+        want, _ = value_keys(ordered, table)
+        by_key = {key: name for name, key in have.items()}
+        names: dict[str, str] = {name: by_key[key] for name, key in want.items() if key in by_key}
+        patch, involved = Patch(), {}
+        patch.constants = {names.setdefault(name, state.names.fresh(name)): value
+                           for name, value in ordered.constants.items() if name not in names}
+        for node in ordered.nodes:
+            if all(name in names for name in node.outputs if name):
+                continue
+            copy = node.copy()
+            for name in filter(None, node.outputs):
+                names[name] = state.names.fresh(name)
+                type_ = result.types.get(name)
+                patch.types.update({} if type_ is None else {names[name]: type_})
+            copy.outputs = tuple(names[name] if name else "" for name in node.outputs)
+            copy.inputs = tuple(names[name] if name else "" for name in node.inputs)
+            for nested in copy.graphs:
+                nested.rename_uses({old: names[old] for old in nested.captured() if old in names}, outputs=True)
+            patch.add.append(copy)
+        for name in patch.reads():
+            if name in present.constants and name not in self.graph.constants:
+                patch.constants[name] = present.constants[name]
+            known = result.type_of(next((old for old, new in names.items() if new == name), "")) or \
+                self.graph.type_of(name)
+            patch.types.update({} if known is None else {name: known})
+        patch.constants.update({name: self.graph.constants[name] for name in patch.reads()
+                                if name in self.graph.constants})
+        patch.replace = {name: names[name] for name in result.outputs if names[name] != name}
+        for enode in self.selection.choice.values():
+            involved.update(dict.fromkeys(enode.rules))
+        weakest = max((rule.exactness for rule in self.saturated.rules if rule.name in involved),
+                      key=["exact", "rounding", "finite", "approximate"].index, default="exact")
+        self._emit("region", weakest, "Several rewrites at once that the search knows to be equal.",
+                   list(patch.replace), [], texts(patch.add), patch, region=True, involved=list(involved))
+
+    # Writing steps
+
+    def _nodes(self, values: list[str]) -> list[Node]:
+        nodes = {id(self.state.producer[value]): self.state.producer[value] for value in reversed(values)
+                 if value in self.state.producer}
+        return list(nodes.values())
+
+    def _where(self, values: list[str]) -> list[str]:
+        """Names of the original nodes at a place, or of the values."""
+        named: Callable[[Node, str], list[str]] = lambda node, value: (  # noqa: E731
+            [node.name] if node.name else [name for name in node.origins] or [value])
+        found = [name for value in values if value in self.state.producer
+                 for name in named(self.state.producer[value], value)]
+        return list(dict.fromkeys(found))
+
+    def _emit(self, rule: str, exactness: str, meaning: str, where: list[str], before: list[str], after: list[str],
+              patch: Patch, reverse: bool = False, region: bool = False, involved: list[str] | None = None) -> None:
+        self.steps.append(Step(len(self.steps), rule, exactness, meaning, where, before, after, patch, region, reverse,
+                               involved or [], self.graph.opset, dict(self.graph.opsets)))
