@@ -95,12 +95,32 @@ def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFun
         return prepare_control_flow(node, context)
     kernel = None if node.is_opaque else kernels.find(node.op, node.domain)
     if kernel is not None:
-        return _with_kernel(node, kernel, context)
+        return _or_reference(node, _with_kernel(node, kernel, context), context, types)
+    return _by_reference(node, context, types)
+
+
+def _by_reference(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction:
     from .reference import ReferenceNode
 
     function = ReferenceNode(node, context.model, types)
     context.by_reference.append(node.label)
     return function
+
+
+def _or_reference(node: Node, function: NodeFunction, context: Context, types: Mapping[str, Type]) -> NodeFunction:
+    """A kernel raises NotImplementedError for the variants that it leaves to onnx.reference."""
+    other: list[NodeFunction] = []
+
+    def call(inputs: Values) -> Values:
+        if other:
+            return other[0](inputs)
+        try:
+            return function(inputs)
+        except NotImplementedError:
+            other.append(_by_reference(node, context, types))
+            return other[0](inputs)
+
+    return call
 
 
 def _with_kernel(node: Node, kernel: kernels.Kernel, context: Context) -> NodeFunction:
