@@ -20,6 +20,8 @@ _BLOCK = 1 << 16  # elements drawn; larger tensors repeat them (drawing 100 MB o
 # Operators whose floating-point inputs must be, or usually are, positive; NaN and division by 0 would not
 # be typical.
 _POSITIVE = frozenset({"Log", "Sqrt", "Pow", "Reciprocal", "Div", "Acosh", "BatchNormalization"})
+_LARGE = 4 << 20  # bytes
+_NOT_PREPARED = frozenset({"Gather", "GatherElements", "GatherND"})  # a large table as input takes the same time
 _INDEXED = frozenset({"Gather", "GatherElements", "ScatterElements", "Scatter"})
 
 
@@ -50,7 +52,7 @@ def node_graph(spec: NodeSpec) -> tuple[Graph, dict[str, np.ndarray]]:
         name = f"x{position}"
         names.append(name)
         array = draw(spec, position, each)
-        if each.constant:
+        if each.constant and not (spec.op in _NOT_PREPARED and array.nbytes > _LARGE):
             graph.constants[name] = Constant(each.type, lambda array=array: array)  # type: ignore[misc]
         else:
             graph.inputs.append(name)

@@ -31,6 +31,7 @@ RESOLUTION = 1e-8  # seconds: the least that a measured node is said to take
 # They move no data inside a graph, though alone, between the caller's buffers, they must copy.
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 _CHAIN = 32
+_LONGEST = 0.1  # seconds of sampling for a node, however slow it is (3 samples at least)
 _TINY = 20e-6  # seconds: below, a chain of tiny nodes is the better reference
 Feeds = Mapping[str, np.ndarray]
 
@@ -251,9 +252,10 @@ class MeasuredTarget(Target):
             runner = self.prepare(graph, feeds, threads)
             try:
                 inner = protocol.warm_up(runner.run, protocol.Settings())
-                quick = protocol.take_sample(runner.run, inner).wall < _TINY
-                reference = self.reference("chain" if quick else "work", threads, timings)
-                timed = protocol.measure_one(runner.run, threads, budget, reference=reference, inner=inner)
+                one = protocol.take_sample(runner.run, inner)
+                reference = self.reference("chain" if one.wall < _TINY else "work", threads, timings)
+                enough = min(_LONGEST, budget + 20 * one.wall)
+                timed = protocol.measure_one(runner.run, threads, enough, reference=reference, inner=inner)
             finally:
                 runner.close()
             samples, median = timed.seconds, timed.median
@@ -261,6 +263,7 @@ class MeasuredTarget(Target):
                 "clock": timed.clock,
                 "inner": timed.inner,
                 "call": overhead.call,
+                "launch": overhead.launch,
                 "raw": list(timed.raw),
                 "reference": list(timed.around),
                 "wall": [each.wall for each in timed.samples],
@@ -300,8 +303,8 @@ def cost_from(record: Record, source: str) -> Cost:
         return Cost(math.inf, "unsupported", note=str(record.note.get("unsupported", "")))
     if not record.samples:
         return Cost(0.0, "roofline", note=f"not measurable alone: {record.note.get('failed', '')}")
-    call = float(record.note.get("call", 0.0))
-    seconds = max(record.median - call, RESOLUTION)
+    call, launch = (float(record.note.get(name, 0.0)) for name in ("call", "launch"))
+    seconds = max(record.median - call, launch, RESOLUTION)  # no node is cheaper than one on one element
     return Cost(seconds, "database" if source == "database" else "measured", record.spread)
 
 
