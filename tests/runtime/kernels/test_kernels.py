@@ -17,7 +17,7 @@ OUTPUTS = {"Split": 3, "TopK": 2, "Unique": 4}
 TOLERANCE = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-9}
 # Computed with float32 constants or in float32 on the other side.
 ROUGH = {"HardSwish": 1e-6, "Shrink": 1e-6, "Erf": 1e-6, "Gelu": 1e-6, "Sigmoid": 1e-6, "Tanh": 1e-6, "Mish": 1e-6}
-# No runtime here executes these versions; `test_write.py` reads and writes them.
+# No runtime here executes these versions; `test_round_trip.py` writes and reads them.
 NOT_EXECUTED = {("Clip", 1), ("Cast", 1)}
 
 
