@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cost_model.comparison import Comparison
+from cost_model.memory import peak_live_bytes
 from cost_model.signature import graph_digest
 from cost_model.targets import Unsupported
 from graphs.errors import EgraftError, FrozenMiss
@@ -76,8 +77,11 @@ def race(entries: list[Finalist], context: Context) -> Outcome:
     objective = context.options.objective
     simplest = sorted(entries, key=simplicity)
     if objective in ("nodes", "memory"):
-        return Outcome(simplest, _measure(entries, context)[0] if len(entries) > 1 else None,
-                       f"ranked by {objective}")
+        if objective == "memory":
+            simplest.sort(key=lambda entry: peak_live_bytes(entry.graph, context.sizes))
+        comparison, unsupported, note = _measure(entries, context) if len(entries) > 1 else (None, {}, "")
+        fit = [entry for entry in simplest if entry.name not in unsupported]
+        return Outcome(fit, comparison, note or f"ranked by {objective}", unsupported)
     if len(entries) == 1:
         return Outcome(entries, None, "nothing to compare: no rewrite changed the graph")
     comparison, unsupported, note = _measure(entries, context)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cost_model.comparison import Comparison
+from cost_model.memory import peak_live_bytes
 from cost_model.roofline import graph_roofline
 from graphs.ir import Graph
 from runtime.validation import Validation
@@ -44,6 +45,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "rules_used": _rules_used(trace),
         "not_used": improved.not_used,
         "fusion_candidates": [row.to_dict() for row in fusion_candidates(winner.graph, context.sizes)[:50]],
+        "peak_live_bytes": {"before": peak_live_bytes(original, context.sizes),
+                            "after": peak_live_bytes(winner.graph, context.sizes)},
         "roofline": {"before": _roofline(original, context), "after": _roofline(winner.graph, context)},
         "search": improved.statistics,
         "costs": context.costs.sources(),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cost_model.costs import ABSENT, Cost, NodeInput, NodeSpec
 from cost_model.signature import small_array
+from cost_model.sizes import static_type
 from graphs.constants import Constant
 from graphs.ir import Graph
 from search import ENode, Saturated, build, extract, saturate
@@ -102,6 +103,20 @@ def count_nodes(saturated: Saturated) -> Callable[[ENode], float]:
     return cost
 
 
+def count_bytes(saturated: Saturated, sizes: Mapping[str, int]) -> Callable[[ENode], float]:
+    """The objective `memory`: bytes that each node writes, and a little for each node."""
+
+    def cost(enode: ENode) -> float:
+        if enode.kind not in ("op", "opaque") or enode.cls in saturated.constant:
+            return 0.0
+        if isinstance(enode.spelling, str) and enode.origin is None:
+            return math.inf
+        types = [static_type(type_, sizes) for type_ in enode.outputs]
+        return 1e-3 + sum(type_.static_bytes or 0.0 for type_ in types if type_ is not None)
+
+    return cost
+
+
 def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> None:
     """Fill `improved` with candidates. Raises SearchFailed where the child process gave nothing."""
     clock.enter("saturate", f"{len(graph.nodes)} nodes")
@@ -144,6 +159,9 @@ def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
         selections["fastest predicted"] = extract.exact(saturated, prices, context.effort.extract_seconds)
+    if context.options.objective == "memory":
+        selections["fewest bytes"] = extract.exact(saturated, count_bytes(saturated, context.sizes),
+                                                   context.effort.extract_seconds)
     selections["fewest nodes"] = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
     return selections
 
