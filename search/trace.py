@@ -225,21 +225,21 @@ class Tracer:
         right = {of_label[label].cls: of_label[label] for label in firing.built}
         return (right, left) if edge.reverse else (left, right)
 
-    def _prepare(self, value: str, wanted: ENode, matched: dict[int, ENode], bound: dict[int, str],
-                 depth: int) -> list[str] | None:
+    def _prepare(self, value: str, wanted: ENode, matched: dict[int, ENode], bound: dict[int, str], depth: int,
+                 above: frozenset[int] = frozenset()) -> list[str] | None:
         """Bring what the rule matched below a value into its matched form; matched values, the root first."""
         state, read = self.state, [value]
         if state.enode.get(value) is not wanted and not self._lead(value, wanted, depth + 1):
             return None
+        above |= {wanted.cls}
         for argument in state.arguments(value):
             if not argument:
                 continue
             cls = state.enode[argument].cls
             inner = matched.get(cls)
-            if inner is not None and inner is not wanted and inner.kind != "leaf" and cls != wanted.cls \
-                    and cls not in bound:
+            if inner is not None and inner.kind != "leaf" and cls not in above and cls not in bound:
                 bound[cls] = argument
-                below = self._prepare(argument, inner, matched, bound, depth + 1)
+                below = self._prepare(argument, inner, matched, bound, depth + 1, above)
                 if below is None:
                     return None
                 read += below

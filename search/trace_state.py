@@ -27,12 +27,13 @@ class State:
         self.whole: dict[int, ENode] = {}  # id of a node -> its e-node
         self.patch = Patch()
         self._added: list[Node] = []
+        self.several: dict[int, list[Node]] = {}  # e-node with several outputs -> its nodes
         for name in [*graph.inputs, *graph.constants]:
             self._know(name, saturated.of_label[saturated.encoded.labels[name]])
         for index, node in enumerate(graph.nodes):
             copy = node.copy()
             self._put(copy)
-            self.whole[id(copy)] = saturated.of_label[saturated.encoded.nodes[index]]
+            self._is(copy, saturated.of_label[saturated.encoded.nodes[index]])
         for name, label in saturated.encoded.labels.items():
             if name in self.producer:
                 self._know(name, saturated.of_label[label])
@@ -42,6 +43,11 @@ class State:
     def _know(self, name: str, enode: ENode) -> None:
         self.enode[name] = enode
         self.values.setdefault(enode.cls, {})[name] = None
+
+    def _is(self, node: Node, enode: ENode) -> None:
+        self.whole[id(node)] = enode
+        if len(enode.outputs) > 1:
+            self.several.setdefault(enode.index, []).append(node)
 
     def _put(self, node: Node) -> None:
         for name in node.outputs:
@@ -141,7 +147,7 @@ class State:
         while node.inputs and not node.inputs[-1]:
             node.inputs = node.inputs[:-1]
         self._put(node)
-        self.whole[id(node)] = enode
+        self._is(node, enode)
         self._added.append(node)
         self.patch.add.append(node.copy())
         for name in node.inputs:
@@ -155,6 +161,10 @@ class State:
 
     def _same(self, enode: ENode, arguments: list[str]) -> tuple[str, ...] | None:
         if len(enode.outputs) > 1:
+            for node in self.several.get(enode.index, ()):
+                live = [name for name in node.outputs if self.producer.get(name) is node]
+                if live and sorted(self.arguments(live[0])) == sorted(arguments):
+                    return node.outputs
             return None
         for name in self.values.get(enode.cls, {}):
             if self.enode[name] is enode and sorted(self.arguments(name)) == sorted(arguments):
