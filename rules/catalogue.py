@@ -8,7 +8,10 @@ from importlib import import_module
 
 from .declare import Rule, allowed
 
-MODULES = ("elementwise", "arithmetic", "activations", "gates", "movement", "slicing", "padding", "layout", "linear")
+MODULES = (
+    "elementwise", "arithmetic", "activations", "gates", "movement", "slicing", "padding", "layout", "linear",
+    "sharing", "einsum", "convolution", "batch_norm", "normalization", "reduction",
+)  # fmt: skip
 
 
 @lru_cache(maxsize=1)

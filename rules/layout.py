@@ -112,7 +112,8 @@ def _binary(op: str) -> list[Rule]:
         use = f"{op}(t, c)" if left else f"{op}(c, t)"
 
         @rule(
-            family=FAMILY, exactness="exact", meaning=f"{op} with a constant: Transpose last, the constant turned back.",
+            family=FAMILY, exactness="exact",
+            meaning=f"{op} with a constant: Transpose last, the constant turned back.",
             before=pattern,
             example=constant + f" t = Transpose(x, perm=[1, 0, 2]) y = {use} }}",
             near_miss=constant.replace("[4] [1, 2, 3, 4]", "[1, 1, 1, 1] [1]")

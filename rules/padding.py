@@ -110,8 +110,10 @@ def resize_by_one(m: Match) -> Outcome:
     family=FAMILY, exactness="finite",
     meaning="An interpolating Resize to the size that is there gives finite elements as they are.",
     before="r:Resize(x)", after="x",
-    example="graph opset 17 (x: float32[n, 2, 3, 3]) -> (y) { y = Resize(x, mode=\"linear\", scales=[1.0, 1.0, 1.0, 1.0]) }",
-    near_miss="graph opset 17 (x: float32[1, 2, 3, 3]) -> (y) { y = Resize(x, mode=\"linear\", scales=[1.0, 1.0, 1.1, 1.0]) }",
+    example="graph opset 17 (x: float32[n, 2, 3, 3]) -> (y) "
+            "{ y = Resize(x, mode=\"linear\", scales=[1.0, 1.0, 1.0, 1.0]) }",
+    near_miss="graph opset 17 (x: float32[1, 2, 3, 3]) -> (y) "
+              "{ y = Resize(x, mode=\"linear\", scales=[1.0, 1.0, 1.1, 1.0]) }",
 )
 def resize_by_one_interpolated(m: Match) -> Outcome:
     attrs = m.r.attrs
@@ -142,8 +144,10 @@ def _expand_in(op: str, side: int) -> Rule:
         family=FAMILY, exactness="exact",
         meaning="An operator that broadcasts needs no Expand before it, if the other operand has the size.",
         before=before, after=f"{op}(x, y)" if side == 0 else f"{op}(y, x)",
-        example=f"graph opset 17 (x: float32[1, 3], z: float32[4, 3]) -> (y) {{ t = Expand(x, shape=[4, 3]) y = {use} }}",
-        near_miss=f"graph opset 17 (x: float32[1, 3], z: float32[1, 3]) -> (y) {{ t = Expand(x, shape=[4, 3]) y = {use} }}",
+        example="graph opset 17 (x: float32[1, 3], z: float32[4, 3]) -> (y) "
+                f"{{ t = Expand(x, shape=[4, 3]) y = {use} }}",
+        near_miss="graph opset 17 (x: float32[1, 3], z: float32[1, 3]) -> (y) "
+                  f"{{ t = Expand(x, shape=[4, 3]) y = {use} }}",
     )
     def guard(m: Match) -> Outcome:
         return None
@@ -169,7 +173,8 @@ def _window_of_one(view: NodeView) -> bool:
     meaning="The average of one element is the element.",
     before="p:AveragePool(x)", after="x",
     example="graph opset 17 (x: float32[n, 2, 3, 3]) -> (y) { y = AveragePool(x, kernel_shape=[1, 1]) }",
-    near_miss="graph opset 17 (x: float32[n, 2, 3, 3]) -> (y) { y = AveragePool(x, kernel_shape=[1, 1], strides=[2, 2]) }",
+    near_miss="graph opset 17 (x: float32[n, 2, 3, 3]) -> (y) "
+              "{ y = AveragePool(x, kernel_shape=[1, 1], strides=[2, 2]) }",
 )
 def average_of_one(m: Match) -> Outcome:
     return None if _window_of_one(m.p) else refuse("the window holds more, or moves in larger steps")

@@ -81,7 +81,8 @@ def _composed(size: DimLike, inner: Row, outer: Row) -> Row | None:
     example="graph opset 17 (x: float32[n, 10]) -> (y) "
             "{ t = Slice(x, starts=[2], ends=[9], axes=[1]) y = Slice(t, starts=[1], ends=[4], axes=[1]) }",
     near_miss="graph opset 17 (x: float32[n, 10]) -> (y) "
-              "{ t = Slice(x, starts=[-1], ends=[-11], axes=[1], steps=[-1]) y = Slice(t, starts=[1], ends=[4], axes=[1]) }",
+              "{ t = Slice(x, starts=[-1], ends=[-11], axes=[1], steps=[-1]) "
+              "y = Slice(t, starts=[1], ends=[4], axes=[1]) }",
 )
 def slice_slice(m: Match) -> Outcome:
     inner, outer = _rows(m.i.attrs), _rows(m.o.attrs)

@@ -1,0 +1,114 @@
+"""Einsum equations that are matrix products or transposes, and lookups written as products with one-hot rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .declare import Leaf, Match, Operand, Outcome, refuse, rule, term
+from .values import finite_constant, is_float, number
+
+FAMILY = "linear"
+
+
+def _labels(equation: object, count: int) -> tuple[list[str], str] | None:
+    """The labels of the operands and of the result, None for repeated labels, ellipses and implicit results."""
+    text = str(equation).replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if not arrow or "." in text or len(terms) != count or any(len(set(each)) < len(each) for each in (*terms, right)):
+        return None
+    return terms, right
+
+
+def _arranged(value: Leaf, labels: str, wanted: str) -> Leaf:
+    perm = tuple(labels.index(label) for label in wanted)
+    return value if perm == tuple(range(len(perm))) else term("Transpose", value, perm=perm)
+
+
+def _sizes_agree(x: Operand, y: Operand, first: str, second: str) -> bool:
+    shapes = dict(zip(first, x.shape, strict=True))
+    return all(shapes.get(label, dim) == dim for label, dim in zip(second, y.shape, strict=True))
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="An Einsum over one shared label is a MatMul (with transposes where the labels stand in another order).",
+    before="Einsum(x, y, equation=e)",
+    example="graph opset 17 (x: float32[b, 3, 4], z: float32[b, 5, 4]) -> (y) "
+            "{ y = Einsum(x, z, equation=\"bij,bkj->bik\") }",
+    near_miss="graph opset 17 (x: float32[3, 3], z: float32[3, 3]) -> (y) { y = Einsum(x, z, equation=\"ij,jk->i\") }",
+)
+def einsum_matmul(m: Match) -> Outcome:
+    found = _labels(m["e"], 2)
+    if found is None or not is_float(m.x):
+        return refuse("no plain equation of two float operands")
+    (first, second), result = found
+    if len(first) != m.x.rank or len(second) != m.y.rank or not _sizes_agree(m.x, m.y, first, second):
+        return refuse("the labels do not fit, or a size of 1 is broadcast")
+    summed = [label for label in first if label in second and label not in result]
+    batch = [label for label in first if label in second and label in result]
+    rows = [label for label in first if label not in second]
+    columns = [label for label in second if label not in first]
+    if len(summed) != 1 or not set(rows + columns) <= set(result) or len(columns) != 1 or not rows:
+        return refuse("not one summed label, or labels that only one operand has are summed")
+    if batch and len(rows) != 1:
+        return refuse("a product of matrices in a batch has one row label")
+    batch.sort(key=result.index)
+    rows.sort(key=result.index)
+    a = _arranged(m.x, first, "".join(batch + rows + summed))
+    b = _arranged(m.y, second, "".join(batch + summed + columns))
+    return _arranged(term("MatMul", a, b), "".join(batch + rows + columns), result)
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="An Einsum of one operand that keeps all labels is a Transpose.",
+    before="Einsum(x, equation=e)",
+    example="graph opset 17 (x: float32[2, 3, 4]) -> (y) { y = Einsum(x, equation=\"ijk->kij\") }",
+    near_miss="graph opset 17 (x: float32[2, 3, 4]) -> (y) { y = Einsum(x, equation=\"ijk->ki\") }",
+)
+def einsum_transpose(m: Match) -> Outcome:
+    found = _labels(m["e"], 1)
+    if found is None or set(found[0][0]) != set(found[1]) or len(found[1]) != m.x.rank:
+        return refuse("not all labels are kept")
+    return _arranged(m.x, found[0][0], found[1])
+
+
+def _in_range(m: Match, indices: Operand, depth: int) -> bool:
+    """A node shows that the indices lie in 0 .. depth - 1."""
+    for op in ("ArgMax", "ArgMin"):
+        for view in indices.forms(op):
+            source = view.args[0]
+            if source is not None and source.rank and source.shape[view.attrs["axis"]] == depth:
+                m.use(view)
+                return True
+    for view in indices.forms("Clip"):
+        low, high = view.attrs["min"], view.attrs["max"]
+        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and 0 <= low <= high < depth:
+            m.use(view)
+            return True
+    return False
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="A product of one-hot rows and a finite constant table looks rows up.",
+    before="MatMul(o:OneHot(i, $d, $v), $t)", after="Gather(t, i, axis=0)",
+    example="graph opset 17 (x: float32[n, 3]) -> (y) { d = constant int64[] 3 v = constant float32[2] [0, 1] "
+            "t = constant float32[3, 2] [1, 2, 3, 4, 5, 6] i = ArgMax(x, axis=1, keepdims=0) o = OneHot(i, d, v) "
+            "y = MatMul(o, t) }",
+    near_miss="graph opset 17 (i: int64[n]) -> (y) { d = constant int64[] 3 v = constant float32[2] [0, 1] "
+              "t = constant float32[3, 2] [1, 2, 3, 4, 5, 6] o = OneHot(i, d, v) y = MatMul(o, t) }",
+)
+def one_hot_matmul(m: Match) -> Outcome:
+    depth, values = number(m.d), m.v.array
+    if depth is None or m.t.rank != 2 or m.t.shape[0] != depth or not finite_constant(m.t):
+        return refuse("the table must be a finite matrix with one row for each position")
+    if values is None or values.dtype != (m.t.array.dtype if m.t.array is not None else values.dtype) \
+            or not np.array_equal(values.astype(np.float64), [0.0, 1.0]):
+        return refuse("the rows do not hold one 1 among zeros")
+    if m.o.attrs["axis"] not in (-1, m.i.rank):
+        return refuse("the one-hot rows do not lie along the last axis")
+    if m.i.dtype not in ("int32", "int64"):
+        return refuse("Gather takes int32 and int64 positions")
+    return None if _in_range(m, m.i, int(depth)) else refuse("nothing shows that the positions are in range")
