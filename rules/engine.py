@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from graphs.canonical import complete
 from graphs.constants import Constant
 from graphs.dims import product
 from graphs.errors import InferenceError
 from graphs.inference import infer_site
-from graphs.operators import REQUIRED, RUNTIME, Site, accepts, available, find, schema
+from graphs.ir import Node
+from graphs.operators import REQUIRED, RUNTIME, Operator, Site, accepts, available, find, schema
 from graphs.types import TensorType
+from graphs.versions import settle_node
 
 from .declare import Leaf, Match, NodeView, Operand, Refusal, Rule, Term, refuse
 from .form import from_form, to_form
@@ -182,6 +185,7 @@ def _node(leaf: Term, args: tuple[Built | Operand | Constant | None, ...], opset
     if leaf.domain == "":
         _check_types(leaf.op, opset, inputs)
         attrs = _drop_unknown(leaf.op, attrs, record.attrs, record.static, opset)
+    attrs = _settled(leaf, attrs, record, inputs, opset)
     types = _types(leaf, attrs, args, inputs)
     form = to_form(leaf.op, leaf.domain, attrs, inputs, types[0])
     spelled = from_form(form.op, form.domain, form.attrs, [inputs[i] for i in form.args], types[0])
@@ -194,6 +198,16 @@ def _node(leaf: Term, args: tuple[Built | Operand | Constant | None, ...], opset
         if found is not None and record.write(dict(form.attrs), found.since_version) is None:
             raise _Refused(f"opset {opset} cannot state {leaf.op} with these attributes")
     return Built(form.op, form.domain, form.attrs, tuple(args[i] for i in form.args), types, leaf.output)
+
+
+def _settled(leaf: Term, attrs: Mapping[str, Any], record: Operator, inputs: Sequence[TensorType | None],
+             opset: int) -> dict[str, Any]:
+    """Attributes as canonical nodes hold them: `min=0` of a Clip on floats is 0.0, or equal nodes would differ."""
+    done = complete(record, attrs)
+    if record.static:
+        names = tuple("" if type_ is None else str(index) for index, type_ in enumerate(inputs))
+        settle_node(Node(leaf.op, names, ("y",), done, leaf.domain, version=1), opset, lambda name: inputs[int(name)])
+    return done
 
 
 def _check_types(op: str, opset: int, inputs: Sequence[TensorType | None]) -> None:
