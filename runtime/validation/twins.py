@@ -27,7 +27,6 @@ _WIDE_NUMBER = dtypes.ONNX_NUMBER["float64"]
 _NARROW_NUMBERS = {dtypes.ONNX_NUMBER[name] for name in NARROW}
 _DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype", "precision")
 _PATTERN = 65_537  # elements of the repeated random pattern: a prime, so that it does not line up with rows
-_ALWAYS_MOVED = 8  # in so small a tensor no element stays by chance
 _CACHED_BYTES = 1 << 20
 
 
@@ -81,7 +80,7 @@ def widen_node(node: Node) -> Node:
 
 
 def moved(value: Any, seed: int, key: str, step: float | None = None) -> Any:
-    """Each float element one ulp up, down or left alone, at random. Zeros and integers stay what they are.
+    """Each float element one ulp up or down, at random. Zeros stay what they are.
 
     A tensor of integers (a 1 in `1 - mask`, a -10000) stays too: such numbers are exact, and moving them would
     make a graph look far more sensitive than it is.
@@ -94,9 +93,7 @@ def moved(value: Any, seed: int, key: str, step: float | None = None) -> Any:
         if _is_integral(value):
             return value
         rng = np.random.default_rng((seed, zlib.crc32(key.encode())))
-        pattern = rng.integers(-1, 2, min(value.size, _PATTERN)).astype(np.float64)
-        if value.size <= _ALWAYS_MOVED:
-            pattern[pattern == 0] = 1
+        pattern = rng.integers(0, 2, min(value.size, _PATTERN)) * 2.0 - 1.0
         if step is not None:
             return _scaled(value, 1 + pattern * step, np.dtype(np.float64))
         return _scaled(value, 1 + pattern * _epsilon(value.dtype), value.dtype)
