@@ -14,8 +14,10 @@ KERNELS, kernel = rows()
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)) without overflow and with full relative precision on both sides."""
-    power = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1, power) / (1 + power)
+    power = np.asarray(np.exp(-np.abs(x)))
+    below = 1 + power
+    np.copyto(power, 1, where=x >= 0)
+    return power / below
 
 
 def softplus(x: np.ndarray) -> np.ndarray:
@@ -85,13 +87,11 @@ def _celu(x: np.ndarray, attrs: Mapping[str, object]) -> np.ndarray:
 
 @_shaped("Gelu")
 def _gelu(x: np.ndarray, attrs: Mapping[str, object]) -> np.ndarray:
-    # In float64 inside: 1 + erf cancels for negative x.
-    broad = x.astype(np.float64)
     if attrs["approximate"] == "tanh":
-        inner = np.tanh(np.sqrt(2 / np.pi) * (broad + 0.044715 * broad**3))
+        inner = np.tanh(x.dtype.type(np.sqrt(2 / np.pi)) * (x + x.dtype.type(0.044715) * (x * x * x)))
     else:
-        inner = erf(broad / np.sqrt(2.0))
-    return narrow(0.5 * broad * (1 + inner), x.dtype)
+        inner = erf(x * x.dtype.type(np.sqrt(0.5)))
+    return x.dtype.type(0.5) * x * (1 + inner)
 
 
 @_shaped("HardSigmoid")
@@ -115,9 +115,7 @@ def _shrink(x: np.ndarray, attrs: Mapping[str, object]) -> np.ndarray:
     bias, lambd = number(attrs, "bias"), number(attrs, "lambd")
     if x.dtype.kind in "iu":  # compared and moved as real numbers, then cut
         broad = x.astype(np.float64)
-        return np.where(broad < -lambd, broad + bias, np.where(broad > lambd, broad - bias, 0)).astype(
-            x.dtype
-        )
+        return np.where(broad < -lambd, broad + bias, np.where(broad > lambd, broad - bias, 0)).astype(x.dtype)
     kind = x.dtype.type
     moved = np.where(x > kind(lambd), x - kind(bias), kind(0))
     return np.where(x < kind(-lambd), x + kind(bias), moved)
