@@ -16,7 +16,9 @@ def value_bytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> float:
 
 
 def peak_live_bytes(graph: Graph, sizes: Mapping[str, int]) -> float:
-    """The largest sum of bytes of live values (inputs and constants not counted; nested graphs not looked into)."""
+    """The largest sum of bytes of live values (inputs and constants not counted; nested graphs not looked
+    into).
+    """
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):
         last.update(dict.fromkeys(node.uses, index))

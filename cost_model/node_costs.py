@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from graphs.ir import Graph, Node
 
 from .costs import Cost, NodeInput, NodeSpec
-from .peaks import Peaks, peaks
+from .peaks import Peaks, peaks, recorded_peaks
 from .probe import output_types
 from .signature import spec_of
 from .sizes import static_type
@@ -94,7 +94,8 @@ class NodeCosts:
         reason = unmeasurable(spec)
         if reason:
             return self._keep(key, dataclasses.replace(self.estimate(spec), note=reason))
-        record = self._database().get(key, *self._place())
+        place = self.target.place
+        record = (self.target.database or self.timings).get(key, *place) if place is not None else None
         if record is not None and not (record.failed and self._may_measure()):
             return self._keep(key, self._or_estimate(cost_from(record, "database"), spec))
         if self._may_measure():
@@ -153,9 +154,12 @@ class NodeCosts:
         return Cost(launch + self.peaks().seconds(found.flops, found.bytes), "roofline")
 
     def peaks(self) -> Peaks:
-        """Peaks of the device, measured when first needed."""
+        """Peaks of the device, measured when first needed; of another machine as they were recorded, else
+        this one's.
+        """
         if self._peaks is None:
-            self._peaks = peaks(self.timings, self.threads)
+            recorded = recorded_peaks(self.target.database, self.threads) if self.target.database else None
+            self._peaks = recorded or peaks(self.timings, self.threads)
         return self._peaks
 
     def overhead(self) -> Overhead:
@@ -175,14 +179,6 @@ class NodeCosts:
     def _keep(self, key: str, cost: Cost) -> Cost:
         self._costs[key] = cost
         return cost
-
-    def _database(self) -> Timings:
-        return getattr(self.target, "database", None) or self.timings
-
-    def _place(self) -> tuple[str, str]:
-        of = getattr(self.target, "of", self.target)
-        digest = getattr(self.target, "digest", None)
-        return of.name, digest or self.target.fingerprint.digest
 
     def _sized(self, spec: NodeSpec) -> NodeSpec:
         """With sizes for symbols, in types; attributes that hold symbols do not exist."""

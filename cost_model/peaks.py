@@ -1,4 +1,6 @@
-"""What a CPU reaches at best, measured with NumPy: multiplying matrices, copying in cache and in memory."""
+"""What a CPU reaches at best, measured with NumPy: multiplying matrices, moving data in cache and in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,20 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from . import blas
-from .fingerprint import Fingerprint, numpy_cpu
+from .calibration import Calibration, calibrated
+from .fingerprint import numpy_cpu
 from .timings import Timings
 
 HOST = "numpy:cpu"  # the target name under which peaks are filed: no product target, the device itself
-_GEMM = 1024  # rows and columns
+_GEMM = 768  # rows and columns
 _CACHE_BYTES, _MEMORY_BYTES = 128 << 10, 64 << 20  # of each of the two arrays of a copy
 IN_CACHE = 1 << 20  # below so many bytes a node's data is taken to lie in cache
-_SAMPLES = 5
+_SECONDS = 0.15
 
 
 @dataclass(frozen=True)
@@ -37,39 +41,49 @@ class Peaks:
         return max(flops / self.flops, traffic / rate)
 
 
-def peaks(timings: Timings, threads: int, fingerprint: Fingerprint | None = None) -> Peaks:
-    """Peaks of this CPU (or of the device with another fingerprint, from the database alone).
+def peaks(timings: Timings, threads: int) -> Peaks:
+    """Peaks of this CPU.
 
-    Measured once per device and thread count, in about 0.3 s; then they come from the database. Raises
-    FrozenMiss where a frozen database lacks them, KeyError where those of another device were never recorded.
+    Measured once per device and thread count, in less than a second; then they come from the database. Raises
+    FrozenMiss where a frozen database lacks them.
     """
-    device = fingerprint or numpy_cpu()
     found = []
-    for name, measure in (
-        ("gemm float32", _gemm),
-        ("copy cache", _copy_cache),
-        ("copy memory", _copy_memory),
-    ):
+    for name, measure in _MEASURES.items():
         key = f"peak {name} threads={threads}"
-        record = timings.get(key, HOST, device)
-        if record is None:
-            if fingerprint is not None and fingerprint != numpy_cpu():
-                raise KeyError(key)
-            amount, samples = measure(threads)
-            record = timings.add(key, HOST, device, "peak", samples, amount / min(samples), {"amount": amount})
-        found.append(record.median)
-    flops, cache_bytes, memory_bytes = found
-    return Peaks(flops, cache_bytes, memory_bytes, threads)
+        found.append(calibrated(timings, key, HOST, numpy_cpu(), partial(_rate, measure, threads)).median)
+    flops, cache_bytes, copied, read = found
+    return Peaks(flops, cache_bytes, max(copied, read), threads)
 
 
-def _best_of(run: Callable[[], object], inner: int) -> list[float]:
+def recorded_peaks(timings: Timings, threads: int) -> Peaks | None:
+    """Peaks that a database of another machine holds, None where it lacks one."""
+    for digest in sorted({record.fingerprint for record in timings.records(target=HOST)}):
+        found = [timings.peek(f"peak {name} threads={threads}", HOST, digest) for name in _MEASURES]
+        values = [record.median for record in found if record is not None]
+        if len(values) == len(found):
+            flops, cache_bytes, copied, read = values
+            return Peaks(flops, cache_bytes, max(copied, read), threads)
+    return None
+
+
+def _rate(measure: Callable[[int], tuple[float, list[float]]], threads: int) -> Calibration:
+    amount, samples = measure(threads)
+    return samples, amount / min(samples), {"amount": amount}
+
+
+def _best_of(run: Callable[[], object], inner: int, threads: int) -> list[float]:
+    """Seconds per run, again and again for a while: on a shared machine a quiet moment may have to be
+    waited for.
+    """
+    clock = time.process_time if threads == 1 else time.perf_counter
     run()
-    samples = []
-    for _ in range(_SAMPLES):
-        start = time.perf_counter()
+    samples: list[float] = []
+    end = time.perf_counter() + _SECONDS
+    while len(samples) < 3 or time.perf_counter() < end:
+        start = clock()
         for _ in range(inner):
             run()
-        samples.append(max(time.perf_counter() - start, 1e-9) / inner)
+        samples.append(max(clock() - start, 1e-9) / inner)
     return samples
 
 
@@ -79,14 +93,22 @@ def _gemm(threads: int) -> tuple[float, list[float]]:
     a = rng.uniform(-1, 1, (_GEMM, _GEMM)).astype(np.float32)
     b, out = a.T.copy(), np.empty_like(a)
     with blas.limited_to(threads):
-        return 2.0 * _GEMM**3, _best_of(lambda: np.matmul(a, b, out=out), 1)
+        return 2.0 * _GEMM**3, _best_of(lambda: np.matmul(a, b, out=out), 1, threads)
 
 
 def _copy_cache(threads: int) -> tuple[float, list[float]]:
     """Bytes read and written, and seconds; one thread's cache counts `threads` times."""
     source = np.ones(_CACHE_BYTES // 8)
     target = np.empty_like(source)
-    return 2.0 * _CACHE_BYTES * threads, _best_of(lambda: np.copyto(target, source), 200)
+    return 2.0 * _CACHE_BYTES * threads, _best_of(lambda: np.copyto(target, source), 50, 1)
+
+
+def _read_memory(threads: int) -> tuple[float, list[float]]:
+    """Bytes read, and seconds: a scalar product, which writes nothing."""
+    a = np.ones(_MEMORY_BYTES // 4, np.float32)
+    b = a.copy()
+    with blas.limited_to(threads):
+        return 2.0 * _MEMORY_BYTES, _best_of(lambda: np.dot(a, b), 1, threads)
 
 
 def _copy_memory(threads: int) -> tuple[float, list[float]]:
@@ -94,7 +116,15 @@ def _copy_memory(threads: int) -> tuple[float, list[float]]:
     source = np.ones(_MEMORY_BYTES // 8)
     target = np.empty_like(source)
     if threads == 1:
-        return 2.0 * _MEMORY_BYTES, _best_of(lambda: np.copyto(target, source), 1)
+        return 2.0 * _MEMORY_BYTES, _best_of(lambda: np.copyto(target, source), 1, 1)
     parts = list(zip(np.array_split(target, threads), np.array_split(source, threads)))
     with ThreadPoolExecutor(threads) as pool:
-        return 2.0 * _MEMORY_BYTES, _best_of(lambda: list(pool.map(lambda pair: np.copyto(*pair), parts)), 1)
+        return 2.0 * _MEMORY_BYTES, _best_of(lambda: list(pool.map(lambda pair: np.copyto(*pair), parts)), 1, threads)
+
+
+_MEASURES: dict[str, Callable[[int], tuple[float, list[float]]]] = {
+    "gemm float32": _gemm,
+    "copy cache": _copy_cache,
+    "copy memory": _copy_memory,
+    "read memory": _read_memory,
+}

@@ -47,13 +47,16 @@ class Settings:
     """How to measure. Times in seconds.
 
     `floor` is the smallest relative difference that is ever called one. `budget` limits a comparison, warm-up
-    included; it is checked between samples. `confidence` is that of each interval.
+    included; it is checked between rounds. `min_rounds` is for things so slow that these take 5 % of the
+    budget; others run `quick_rounds` before a comparison may end early. `confidence` is that of each
+    interval.
     """
 
     sample: float = 200e-6
     warm_up_runs: int = 2
     warm_up_seconds: float = 0.2
     min_rounds: int = 5
+    quick_rounds: int = 15
     max_rounds: int = 100
     budget: float = 10.0
     confidence: float = 0.99
@@ -294,7 +297,9 @@ def compare(
             stopped = "rounds"
         elif contest.rounds >= 3 and contest.passed() >= settings.budget:
             stopped = "budget"
-        elif contest.rounds >= settings.min_rounds:
+        elif contest.rounds >= settings.min_rounds and (
+            contest.rounds >= settings.quick_rounds or contest.passed() >= 0.05 * settings.budget
+        ):
             so_far = contest.result("")
             contest.retired |= {name for name, each in so_far.results.items() if each.verdict == "slower"}
             if so_far.is_clear():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 
 from .node_costs import node_work
 from .peaks import Peaks
@@ -19,12 +19,12 @@ from .targets.base import is_view
 class GraphRoofline:
     """Work of one graph at given sizes.
 
-    `flops`: operations; `unique_bytes`: inputs, weights and outputs, each once: what must move however the
-    graph is computed; `traffic_bytes`: what moves if each node reads and writes memory; `intensity`:
-    operations per unique byte. `lower_bound` seconds: at peak rates, without overhead; `kernels_bound`: the
-    same node by node, launch overhead included. `launches`: nodes that do something at run time (views and
-    what depends on constants alone are not among them). `unknown`: nodes whose shapes are unknown or that
-    hold nested graphs; their work is not counted.
+    `flops`: operations; `unique_bytes`: inputs, outputs and what is read of weights, each once: what must
+    move however the graph is computed; `traffic_bytes`: what moves if each node reads and writes memory;
+    `intensity`: operations per unique byte. `lower_bound` seconds: at peak rates, without overhead;
+    `kernels_bound`: the same node by node, launch overhead included. `launches`: nodes that do something at
+    run time (views and what depends on constants alone are not among them). `unknown`: nodes whose shapes
+    are unknown or that hold nested graphs; their work is not counted.
     """
 
     flops: float
@@ -80,9 +80,21 @@ def graph_roofline(graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch:
     )
 
 
+def _bytes_read(graph: Graph, node: Node, name: str, sizes: Mapping[str, int]) -> float:
+    """Bytes of a constant that a node reads: of a table that is looked up, no more than comes out."""
+    if node.op in ("Gather", "GatherElements", "GatherND") and name == node.inputs[0]:
+        found = static_type(graph.type_of(node.outputs[0]), sizes)
+        return float(found.static_bytes or 0.0) if found is not None else 0.0
+    return float(graph.constants[name].nbytes)
+
+
 def _unique_bytes(graph: Graph, sizes: Mapping[str, int]) -> float:
-    used = {name for node in graph.nodes for name in node.uses} | set(graph.outputs)
-    total = float(sum(constant.nbytes for name, constant in graph.constants.items() if name in used))
+    touched: dict[str, float] = {}
+    for node in graph.nodes:
+        for name in node.uses:
+            if name in graph.constants:
+                touched[name] = touched.get(name, 0.0) + _bytes_read(graph, node, name, sizes)
+    total = sum(min(count, float(graph.constants[name].nbytes)) for name, count in touched.items())
     for name in [*graph.inputs, *graph.outputs]:
         type_ = static_type(graph.type_of(name), sizes)
         if type_ is not None and name not in graph.constants:

@@ -18,6 +18,7 @@ from graphs.operators import find, is_pure
 from graphs.types import TensorType
 
 from .. import protocol
+from ..calibration import Calibration, calibrated
 from ..comparison import Comparison
 from ..costs import FREE, Cost, NodeInput, NodeSpec
 from ..fingerprint import Fingerprint, cores_visible
@@ -69,6 +70,7 @@ class Target(ABC):
 
     name: str
     measures: bool = True
+    database: Timings | None = None  # where records come from, if not from the caller's database
 
     @abstractmethod
     def available(self) -> str | None:
@@ -78,6 +80,11 @@ class Target(ABC):
     @abstractmethod
     def fingerprint(self) -> Fingerprint:
         """The device and the libraries that its times belong to."""
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Target name and fingerprint digest that its records are filed under; None if none are looked up."""
+        return self.name, self.fingerprint.digest
 
     @property
     def description(self) -> str:
@@ -208,37 +215,33 @@ class MeasuredTarget(Target):
             )
         runner = self._references[place]
         inner = protocol.warm_up(runner.run, protocol.Settings())
-        key = f"reference {name} threads={threads}"
-        record = timings.get(key, self.name, self.fingerprint)
-        if record is None:
+
+        def nominal() -> Calibration:
             samples: list[float] = []
             for _ in range(5):
                 samples.extend(protocol.measure_one(runner.run, threads, 0.02).raw)
                 time.sleep(0.01)  # a disturbance often lasts for tens of milliseconds
-            nominal = float(np.quantile(samples, 0.25))
-            record = timings.add(key, self.name, self.fingerprint, "peak", samples, nominal)
+            return samples, float(np.quantile(samples, 0.25)), {}
+
+        key = f"reference {name} threads={threads}"
+        record = calibrated(timings, key, self.name, self.fingerprint, nominal)
         return protocol.Reference(runner.run, record.median, inner)
 
     def overhead(self, threads: int, timings: Timings) -> Overhead:
         """From chains of 1 and 33 nodes on one element: the slope is `launch`, what is left of the first
         `call`.
         """
-        keys = [f"overhead {name} threads={threads}" for name in ("call", "launch")]
-        found = [timings.get(key, self.name, self.fingerprint) for key in keys]
-        if found[0] is None or found[1] is None:
+
+        def chain_of_one() -> Calibration:
             reference = self.reference("chain", threads, timings)
             runner = self.prepare(*chain(1), threads)
             shorts = protocol.measure_one(runner.run, threads, 0.1, reference=reference).seconds
             runner.close()
-            launches = [max((reference.nominal - short) / _CHAIN, RESOLUTION) for short in shorts]
-            calls = [max(short - launch, 0.0) for short, launch in zip(shorts, launches)]
-            found = [
-                timings.add(key, self.name, self.fingerprint, "peak", samples, float(np.median(samples)))
-                for key, samples in zip(keys, (calls, launches))
-            ]
-        call, launch = found
-        assert call is not None and launch is not None
-        return Overhead(call.median, launch.median)
+            return shorts, float(np.median(shorts)), {"chain": reference.nominal}
+
+        key = f"overhead threads={threads}"
+        record = calibrated(timings, key, self.name, self.fingerprint, chain_of_one)
+        return overhead_from(record)
 
     def measure_node(self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET) -> Cost:
         """Run the node in a session of its own; the call overhead is taken off, that of the launch stays."""
@@ -293,6 +296,12 @@ class MeasuredTarget(Target):
 
         self.require()
         return compare_graphs(self, graphs, baseline, feeds, threads, settings, timings)
+
+
+def overhead_from(record: Record) -> Overhead:
+    """What the times of a short and of a long chain tell."""
+    launch = max((float(record.note["chain"]) - record.median) / _CHAIN, RESOLUTION)
+    return Overhead(max(record.median - launch, 0.0), launch)
 
 
 def cost_from(record: Record, source: str) -> Cost:

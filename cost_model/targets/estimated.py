@@ -15,7 +15,7 @@ from ..costs import Cost, NodeSpec
 from ..fingerprint import Fingerprint
 from ..signature import graph_digest
 from ..timings import Timings
-from .base import NODE_BUDGET, RESOLUTION, Feeds, Overhead, Runner, Target
+from .base import NODE_BUDGET, RESOLUTION, Feeds, Overhead, Runner, Target, overhead_from
 from .verdicts import from_record, verdict_key
 
 
@@ -23,7 +23,6 @@ class _Estimating(Target):
     """A target whose comparisons add up what nodes cost."""
 
     measures = False
-    database: Timings | None = None
 
     def measure_node(self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET) -> Cost:
         """Nothing is measured: 0 seconds, source `roofline`."""
@@ -83,6 +82,11 @@ class Roofline(_Estimating):
         """Of the target whose launch overhead is used."""
         return self.of.fingerprint
 
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Nowhere: measured times are not looked at."""
+        return None
+
     def overhead(self, threads: int, timings: Timings) -> Overhead:
         """Of the target on this machine."""
         return self.of.overhead(threads, timings)
@@ -121,6 +125,11 @@ class Recorded(_Estimating):
         """The other machine's."""
         return self._fingerprint or Fingerprint.of({"digest": self.digest})
 
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """The recorded target on the other machine."""
+        return self.of.name, self.digest
+
     def key(self, spec: NodeSpec, threads: int) -> str:
         """As the recorded target files it."""
         return self.of.key(spec, threads)
@@ -132,12 +141,8 @@ class Recorded(_Estimating):
     def overhead(self, threads: int, timings: Timings) -> Overhead:
         """The recorded one; without a record the least that counts as a time."""
         assert self.database is not None
-        found = [
-            self.database.peek(f"overhead {name} threads={threads}", self.of.name, self.digest)
-            for name in ("call", "launch")
-        ]
-        call, launch = (each.median if each is not None else RESOLUTION for each in found)
-        return Overhead(call, launch)
+        record = self.database.peek(f"overhead threads={threads}", self.of.name, self.digest)
+        return overhead_from(record) if record is not None else Overhead(RESOLUTION, RESOLUTION)
 
     def compare(
         self,

@@ -81,7 +81,7 @@ def test_verdicts() -> None:
     }
     assert found.results["half"].ratio == pytest.approx(0.5)
     assert found.results["half"].speed_up == pytest.approx(2.0)
-    assert (found.stopped, found.rounds) == ("clear", 5)
+    assert (found.stopped, found.rounds) == ("clear", 15)
     assert found.threshold == found.floor
     assert found.verdict("half", "twice") == "faster" and found.verdict("half", "half") == "equal"
 
