@@ -283,7 +283,22 @@ def broadcast(a: DimLike, b: DimLike) -> DimLike | None:
         return a
     if isinstance(b, int):
         return b
+    if _is_cut_of(a, b):
+        return b
+    if _is_cut_of(b, a):
+        return a
     return call("broadcast", *sorted((a, b), key=str))
+
+
+def _is_cut_of(a: DimLike, b: DimLike) -> bool:
+    """a is min(n, b) with n >= 1: where the two broadcast at all, the result is b (n positions cut to length b)."""
+    (monomial, factor), *more = a.terms if isinstance(a, Expr) else (((), 0),)
+    if more or factor != 1 or len(monomial) != 1:
+        return False
+    atom = monomial[0]
+    if not isinstance(atom, Call) or atom.function != "min" or b not in atom.args:
+        return False
+    return all(each == b or (isinstance(each, int) and each >= 1) for each in atom.args)
 
 
 def symbols(dim: DimLike) -> set[str]:

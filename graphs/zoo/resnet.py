@@ -49,7 +49,7 @@ def resnet(name: str, sizes: Sizes) -> Graph:
         pooled = net("GlobalAveragePool", x.value)
     flat = net("Flatten", pooled, axis=1)
     with net.module("fc"):
-        weight = net.normal("weight", (sizes.classes, x.channels), x.channels**-0.5)
+        weight = net.normal("weight", (sizes.classes, x.channels), 2 * (x.channels * x.power)**-0.5)
         scores = net("Gemm", flat, weight, net.normal("bias", (sizes.classes,), 0.1), transB=1)
     return net.finish(output=scores)
 
@@ -67,8 +67,9 @@ def _block(net: Exporter, sizes: Sizes, x: _Signal, width: int, stride: int) -> 
     if stride != 1 or x.channels != out:
         with net.module("downsample"):
             shortcut = _conv_norm(net, x, out, 1, stride, "")
+    carried = 2 if shortcut is x else 1  # what is not negative passes the rectifier whole
     total = net("Add", y.value, shortcut.value)
-    return _relu(net, _Signal(total, out, y.power + shortcut.power))
+    return _relu(net, _Signal(total, out, y.power + carried * shortcut.power))
 
 
 def _relu(net: Exporter, x: _Signal) -> _Signal:
