@@ -1,0 +1,87 @@
+"""Input constraints and random feeds."""
+
+import numpy as np
+import pytest
+
+from graphs.text import parse_graph
+from runtime import Session
+from runtime.feeds import constraints, default_sizes, draw
+
+EMBEDDING = """graph "g" opset 17 (ids: int64[batch, seq], attention_mask: int64[batch, seq],
+                                  types: int32[batch, seq]) -> (y) {
+  table = constant float32[10, 2] [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19]
+  small = constant float32[2, 2] [0, 1, 2, 3]
+  two = constant int64[] 2
+  one = constant float32[] 1
+  shifted = Add(ids, two)
+  wide = Cast(types, to=7)
+  a = Gather(table, shifted)
+  b = Gather(small, wide)
+  m = Unsqueeze(attention_mask, axes=[2])
+  f = Cast(m, to=1)
+  n = Sub(one, f)
+  s = Add(a, b)
+  y = Add(s, n)
+}"""
+
+
+def test_indices_stay_inside_their_tables_and_masks_are_masks() -> None:
+    graph = parse_graph(EMBEDDING)
+    found = constraints(graph)
+    assert (found["ids"].kind, found["ids"].low, found["ids"].high) == ("index", -2, 8)
+    assert (found["types"].kind, found["types"].high) == ("index", 2)
+    assert found["attention_mask"].kind == "mask"
+    for seed in range(5):
+        feeds = draw(graph, seed, {"batch": 3, "seq": 40})
+        assert feeds["ids"].shape == (3, 40) and feeds["ids"].min() >= -2 and feeds["ids"].max() < 8
+        assert set(np.unique(feeds["attention_mask"])) == {0, 1} and (feeds["attention_mask"][:, 0] == 1).all()
+        Session(graph).run(feeds)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    graph = parse_graph(EMBEDDING)
+    first, second, other = draw(graph, 1), draw(graph, 1), draw(graph, 2)
+    assert all((first[name] == second[name]).all() for name in first)
+    assert any((first[name] != other[name]).any() for name in first)
+
+
+def test_sizes_by_name_and_place() -> None:
+    graph = parse_graph('graph "g" opset 17 (x: float32[batch, 3, height, width], t: float32[N, seq_len]) -> (y) '
+                        "{ y = Relu(x) }")
+    sizes = default_sizes(graph)
+    assert sizes == {"batch": 2, "height": 32, "width": 32, "N": 2, "seq_len": 16}
+
+
+def test_special_values_are_mixed_in() -> None:
+    graph = parse_graph('graph "g" opset 17 (x: float16[n, 64], i: int32[n, 64]) -> (y) { y = Relu(x) }')
+    feeds = draw(graph, 0, {"n": 64}, special=True)
+    x = feeds["x"]
+    assert np.isnan(x).any() and np.isposinf(x).any() and np.isneginf(x).any()
+    assert (np.signbit(x) & (x == 0)).any() and x.dtype == np.float16
+    assert feeds["i"].max() == np.iinfo(np.int32).max
+    mild = draw(graph, 0, {"n": 64}, special=True, huge=False)["x"].astype(np.float64)
+    assert np.abs(mild[np.isfinite(mild)]).max() < 100
+
+
+@pytest.mark.parametrize("body", [
+    "y = Reshape(x, s, shape=runtime)", "y = Expand(x, s, shape=runtime)", "y = Tile(x, s, repeats=runtime)", "y = ConstantOfShape(s)",
+])
+def test_inputs_that_decide_shapes_are_plausible(body: str) -> None:
+    graph = parse_graph(f'graph "g" opset 17 (x: float32[a, b], s: int64[2]) -> (y) {{ {body} }}')
+    assert constraints(graph)["s"].kind == "structural"
+    Session(graph).run(draw(graph, 0))
+
+
+def test_one_hot_and_lengths() -> None:
+    graph = parse_graph("""graph "g" opset 17 (i: int64[n]) -> (y) {
+      d = constant int64[] 5
+      v = constant float32[2] [0, 1]
+      y = OneHot(i, d, v)
+    }""")
+    assert constraints(graph)["i"].high == 5
+    lengths = parse_graph("""graph "g" opset 17 (x: float32[t, b, 3], l: int64[b]) -> (y) {
+      y = ReverseSequence(x, l, time_axis=0, batch_axis=1)
+    }""")
+    for seed in range(10):
+        feeds = draw(lengths, seed, {"t": 4, "b": 3})
+        assert feeds["l"].min() >= 1 and feeds["l"].max() <= 4
