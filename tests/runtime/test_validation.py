@@ -1,0 +1,256 @@
+"""Validation: planted wrong graphs are rejected, right ones accepted, and the report says how to draw again."""
+
+import json
+
+import numpy as np
+import pytest
+
+from graphs.builder import Builder, Value
+from graphs.ir import Graph
+from graphs.text import parse_graph
+from runtime import validate
+from runtime.validation import Validation, compare_feeds
+
+X = 'graph "g" opset 17 (x: float32[n, 12]) -> (y) { %s }'
+INTS = 'graph "g" opset 17 (x: int32[n, 12]) -> (y) { %s }'
+
+
+def both(original: str, optimized: str, exactness: str = "rounding", header: str = X) -> Validation:
+    return validate(parse_graph(header % original), parse_graph(header % optimized), exactness)
+
+
+WRONG = {
+    "relu as leaky relu": (X, "y = Relu(x)", "y = LeakyRelu(x, alpha=1e-4)"),
+    "axis": (X, "y = Softmax(x, axis=-1)", "y = Softmax(x, axis=0)"),
+    "axis where all axes are alike": ('graph "g" opset 17 (x: float32[n, n]) -> (y) { %s }',
+                                      "y = Transpose(x, perm=[1, 0])", "y = Identity(x)"),
+    "integer overflow": (INTS, "k = constant int32[] 2\n t = Mul(x, k)\n y = Div(t, k)", "y = Identity(x)"),
+    "division rounds": (INTS, "k = constant int32[] 2\n t = Div(x, k)\n y = Mul(t, k)", "y = Identity(x)"),
+    "zero times infinity": (X, "z = constant float32[] 0\n y = Mul(x, z)",
+                            "s = Shape(x)\n y = ConstantOfShape(s, value=float32[1] [0])"),
+    "x - x": (X, "y = Sub(x, x)", "s = Shape(x)\n y = ConstantOfShape(s, value=float32[1] [0])"),
+    "max drops NaN": (X, "y = Relu(x)", "z = constant float32[] 0\n c = Greater(x, z)\n y = Where(c, x, z)"),
+    "square root of a square": (X, "t = Mul(x, x)\n y = Sqrt(t)", "y = Identity(x)"),
+    "half precision inside": (X, "y = Tanh(x)", "h = Cast(x, to=10)\n w = Cast(h, to=1)\n y = Tanh(w)"),
+    "the same shape but for size 1": ('graph "g" opset 17 (x: float32[n, 12], b: float32[n]) -> (y) { %s }',
+                                      "t = Unsqueeze(b, axes=[1])\n y = Add(x, t)",
+                                      "t = Unsqueeze(b, axes=[0])\n u = Transpose(t, perm=[1, 0])\n "
+                                      "v = ReduceMean(u, axes=[0])\n y = Add(x, v)"),
+    "cancelling variance": (X, "m = ReduceMean(x, axes=[1])\n d = Sub(x, m)\n q = Mul(d, d)\n y = ReduceMean(q, axes=[1])",
+                            "k = constant float32[] 3000\n s = Add(x, k)\n m = ReduceMean(s, axes=[1])\n "
+                            "q = Mul(s, s)\n e = ReduceMean(q, axes=[1])\n p = Mul(m, m)\n y = Sub(e, p)"),
+    "dtype": (X, "y = Relu(x)", "h = Relu(x)\n y = Cast(h, to=11)"),
+    "float round trip of large integers": ('graph "g" opset 17 (x: int64[n, 12]) -> (y) { %s }', "y = Identity(x)",
+                                           "f = Cast(x, to=1)\n y = Cast(f, to=7)"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_planted_errors_are_rejected(name: str) -> None:
+    header, original, optimized = WRONG[name]
+    verdict = both(original, optimized, header=header)
+    assert verdict.status == "failed", verdict.summary()
+    assert verdict.reason and verdict.worst is not None
+
+
+RIGHT = {
+    "double negation": (X, "a = Neg(x)\n y = Neg(a)", "y = Identity(x)"),
+    "reassociated sum": (X, "a = constant float32[] 0.3\n b = constant float32[] 0.7\n t = Add(x, a)\n y = Add(t, b)",
+                         "c = constant float32[] 1\n y = Add(x, c)"),
+    "reciprocal": (X, "k = constant float32[] 3\n y = Div(x, k)",
+                   "k = constant float32[] 0.33333334\n y = Mul(x, k)"),
+    "softmax written out": (X, "y = Softmax(x, axis=-1)",
+                            "m = ReduceMax(x, axes=[-1])\n d = Sub(x, m)\n e = Exp(d)\n "
+                            "s = ReduceSum(e, axes=[-1])\n y = Div(e, s)"),
+    "scale moved through matmul": (X, "w = constant float32[12, 2] [%s]\n k = constant float32[] 0.3\n "
+                                   "t = Mul(x, k)\n y = MatMul(t, w)" % ", ".join(str(i * 0.37 % 1) for i in range(24)),
+                                   "w = constant float32[12, 2] [%s]\n k = constant float32[] 0.3\n "
+                                   "t = MatMul(x, w)\n y = Mul(t, k)" % ", ".join(str(i * 0.37 % 1) for i in range(24))),
+    "the arg max of a scaled value": (X, "k = constant float32[] 3\n a = Mul(x, k)\n b = Add(a, x)\n y = ArgMax(b, axis=1)",
+                                      "k = constant float32[] 4\n a = Mul(x, k)\n y = ArgMax(a, axis=1)"),
+    "integers wrap": (INTS, "k = constant int32[] 2\n y = Mul(x, k)", "y = Add(x, x)"),
+    "random": (X, "r = RandomNormalLike(x)\n y = Add(x, r)", "r = RandomNormalLike(x)\n y = Add(r, x)"),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_rewrites_are_accepted(name: str) -> None:
+    header, original, optimized = RIGHT[name]
+    verdict = both(original, optimized, header=header)
+    assert verdict.ok, verdict.summary()
+
+
+def test_the_class_decides() -> None:
+    zeros = "s = Shape(x)\n y = ConstantOfShape(s, value=float32[1] [0])"
+    assert both("z = constant float32[] 0\n y = Mul(x, z)", zeros, "finite").ok
+    assert both("y = Sub(x, x)", zeros, "finite").ok
+    plus_zero = "z = constant float32[] 0\n y = Add(x, z)"
+    assert both(plus_zero, "y = Identity(x)").ok
+    assert not both(plus_zero, "y = Identity(x)", "exact").ok
+    assert both("a = Neg(x)\n y = Neg(a)", "y = Identity(x)", "exact").ok
+    tanh = "k = constant float32[] 0.99999\n t = Tanh(x)\n y = Mul(t, k)"
+    assert not both("y = Tanh(x)", tanh).ok
+    assert both("y = Tanh(x)", tanh, "approximate").ok
+
+
+def test_explicit_tolerance() -> None:
+    a, b = (parse_graph(X % f"k = constant float32[] {k}\n y = Mul(x, k)") for k in (1.5, 1.501))
+    assert validate(a, b, rtol=1e-2).ok
+    assert not validate(a, b, rtol=1e-5, atol=1e-6).ok
+
+
+def normalized(b: Builder, x: Value, dtype: str, recognised: bool, epsilon: float, size: int,
+               rng: np.random.Generator) -> Value:
+    gain, bias = rng.uniform(0.5, 1.5, size).astype(dtype), (rng.standard_normal(size) / 10).astype(dtype)
+    if recognised:
+        return b.LayerNormalization(x, gain, bias, epsilon=epsilon)
+    centered = x - b.ReduceMean(x, axes=[-1])
+    variance = b.ReduceMean(centered * centered, axes=[-1])
+    return centered / b.Sqrt(variance + np.array(epsilon, dtype)) * gain + bias
+
+
+def deep(layers: int, recognised: bool, dtype: str = "float32", fault: str = "", at: int = 0,
+         amplify: float = 1.0) -> Graph:
+    """Residual blocks with normalization; with `amplify` > 1 small errors grow from block to block."""
+    rng, size = np.random.default_rng(2), 32
+    b = Builder("deep", opset=17)
+    h = b.input("x", dtype, ["batch", "seq", size])
+    for layer in range(layers):
+        wrong = fault if layer == at else ""
+        z = normalized(b, h, dtype, recognised, 1e-6 if wrong == "epsilon" else 1e-5, size, rng)
+        if wrong == "half":
+            z = b.Cast(b.Cast(z, to=10), to=1)
+        w1 = (rng.standard_normal((size, 2 * size)) * size**-0.5 * amplify).astype(dtype)
+        w2 = (rng.standard_normal((2 * size, size)) * (2 * size) ** -0.5 * amplify).astype(dtype)
+        b1, b2 = (rng.standard_normal(n).astype(dtype) / np.array(10, dtype) for n in (2 * size, size))
+        u = b.MatMul(z, w1)
+        if wrong != "bias":
+            u = u + b1
+        h = h + (b.MatMul(b.Tanh(u), w2) + b2)
+    b.output(h, "y")
+    return b.graph()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("layers", "amplify"), [(1, 1.0), (8, 1.0), (8, 4.0)])
+def test_a_deep_network(dtype: str, layers: int, amplify: float) -> None:
+    original = deep(layers, False, dtype, amplify=amplify)
+    for seed in (0, 7, 20):
+        right = validate(original, deep(layers, True, dtype, amplify=amplify), seed=seed)
+        assert right.ok, right.summary()
+    faults = ["epsilon", "bias"] + (["half"] if dtype == "float32" else [])
+    for fault in faults:
+        wrong = validate(original, deep(layers, True, dtype, fault, amplify=amplify))
+        assert wrong.status == "failed", (fault, wrong.summary())
+    if amplify == 1:
+        assert not validate(original, deep(layers, True, dtype, "epsilon", at=layers - 1)).ok
+
+
+def folded(dtype: str, fold: bool, fault: str = "") -> Graph:
+    rng = np.random.default_rng(1)
+    weight, bias = rng.standard_normal((8, 3, 3, 3)) / 5, rng.standard_normal(8) / 10
+    gain, shift, mean, variance = (rng.uniform(0.5, 2, 8), rng.standard_normal(8), rng.standard_normal(8) / 2,
+                                   rng.uniform(0.3, 3, 8))
+    stored = [array.astype(dtype) for array in (weight, bias, gain, shift, mean, variance)]
+    b = Builder("conv", opset=17)
+    x = b.input("x", dtype, ["batch", 3, "height", "width"])
+    if not fold:
+        y = b.BatchNormalization(b.Conv(x, stored[0], stored[1], pads=[1, 1, 1, 1]), *stored[2:], epsilon=1e-5)
+    else:
+        weight, bias, gain, shift, mean, variance = (array.astype(np.float32) for array in stored)
+        scale = gain / np.sqrt(variance + np.float32(1e-2 if fault == "epsilon" else 1e-5))
+        weight, bias = (weight * scale[:, None, None, None]).astype(dtype), ((bias - mean) * scale + shift).astype(dtype)
+        y = b.Conv(x, weight, *([] if fault == "bias" else [bias]), pads=[1, 1, 1, 1])
+    b.output(b.Relu(y), "y")
+    return b.graph()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_convolution_and_batch_normalization(dtype: str) -> None:
+    original = folded(dtype, False)
+    for seed in (0, 11, 100):
+        right = validate(original, folded(dtype, True), seed=seed)
+        assert right.ok, right.summary()
+    for fault in ("bias", "epsilon"):
+        assert validate(original, folded(dtype, True, fault)).status == "failed", fault
+
+
+QUANTIZED = """
+  s = constant float32[] 0.037
+  z = constant uint8[] 128
+  k = constant float32[] {k}
+  w = constant float32[12, 2] [{w}]
+  a = Mul(x, k)
+  {bias}
+  q = QuantizeLinear(a2, s, z)
+  d = DequantizeLinear(q, s, z)
+  m = MatMul(d, w)
+  q2 = QuantizeLinear(m, s, z)
+  y = DequantizeLinear(q2, s, z)"""
+
+
+def test_quantized_models_are_compared_before_each_rounding() -> None:
+    weights = ", ".join(str(round(i * 0.377 % 1 - 0.5, 3)) for i in range(24))
+    plain = QUANTIZED.format(k=0.3, w=weights, bias="a2 = Identity(a)")
+    again = QUANTIZED.format(k=0.3, w=weights, bias="t = Neg(a)\n a2 = Neg(t)")
+    assert both(plain, again).ok
+    moved = both(plain, QUANTIZED.format(k=0.3001, w=weights, bias="a2 = Identity(a)"))
+    assert moved.status == "failed" and "QuantizeLinear" in moved.reason
+
+
+OPAQUE = 'graph "g" opset 17, my.domain 1 (x: float32[n, 12]) -> (y) { %s }'
+
+
+def test_around_a_node_that_cannot_be_executed() -> None:
+    original = "a = Relu(x)\n b = Relu(a)\n c = my.domain.Foo(b, alpha=1.5)\n t = Neg(c)\n y = Neg(t)"
+    right = both(original, "b = Relu(x)\n c = my.domain.Foo(b, alpha=1.5)\n y = Identity(c)", header=OPAQUE)
+    assert right.ok and right.executed["not_executed"] and "not executed" in right.notes[0]
+    before = both(original, "c = my.domain.Foo(x, alpha=1.5)\n y = Identity(c)", header=OPAQUE)
+    assert before.status == "failed" and "Foo" in before.reason
+    after = both(original, "b = Relu(x)\n c = my.domain.Foo(b, alpha=1.5)\n y = Neg(c)", header=OPAQUE)
+    assert after.status == "failed"
+    other = both(original, "b = Relu(x)\n c = my.domain.Foo(b, alpha=2.0)\n y = Identity(c)", header=OPAQUE)
+    assert other.status == "failed"
+
+
+def test_control_flow_branches_are_both_tried() -> None:
+    header = 'graph "g" opset 17 (c: bool[], x: float32[n, 12]) -> (y) { %s }'
+    body = "y = If(c, then_branch=graph () -> (u) {{ u = {}(x) }}, else_branch=graph () -> (v) {{ v = {}(x) }})"
+    assert both(body.format("Relu", "Neg"), body.format("Relu", "Neg"), header=header).ok
+    for wrong in (("Neg", "Relu"), ("Relu", "Abs"), ("Abs", "Neg")):
+        assert both(body.format("Relu", "Neg"), body.format(*wrong), header=header).status == "failed", wrong
+
+
+def test_what_cannot_be_compared_is_not_validated() -> None:
+    chaotic = "\n ".join(["s0 = Sin(x)", *(f"k{i} = constant float32[] 1e6\n t{i} = Mul(s{i - 1}, k{i})\n s{i} = Sin(t{i})"
+                                           for i in range(1, 4)), "y = Identity(s3)"])
+    verdict = both(chaotic, chaotic)
+    assert verdict.status == "not validated" and "could be compared" in verdict.reason
+
+
+def test_the_contract_of_names() -> None:
+    a = parse_graph('graph "g" opset 17 (x: float32[n]) -> (y) { y = Relu(x) }')
+    b = parse_graph('graph "g" opset 17 (x: float32[n]) -> (z) { z = Relu(x) }')
+    assert "outputs are z" in validate(a, b).reason
+
+
+def test_given_data_and_the_report() -> None:
+    a, b = (parse_graph(X % f"y = {op}(x)") for op in ("Relu", "Abs"))
+    positive, negative = ({"x": sign * np.ones((3, 12), np.float32)} for sign in (1, -1))
+    assert compare_feeds(a, b, positive).ok
+    verdict = compare_feeds(a, b, [positive, negative])
+    assert verdict.status == "failed" and len(verdict.rounds) == 2
+    report = json.loads(json.dumps(validate(a, a).to_dict(), allow_nan=False))
+    assert report["ok"] and report["rounds"][0]["sizes"] == {"n": 2} and report["outputs"][0]["allowed"] > 0
+    assert "\n" not in report["summary"] and "seed 0" in report["summary"]
+
+
+def test_verdicts_repeat() -> None:
+    a, b = deep(2, False), deep(2, True)
+    assert validate(a, b).to_dict() == validate(a, b).to_dict()
+
+
+def test_sizes_include_one() -> None:
+    a = parse_graph(X % "y = Relu(x)")
+    sizes = [each.sizes["n"] for each in validate(a, a).rounds]
+    assert 1 in sizes and len(set(sizes)) > 1
