@@ -8,7 +8,7 @@ import numpy as np
 
 from graphs import dtypes
 from graphs.constants import Constant
-from graphs.operators.movement import slice_range
+from graphs.operators._slicing import slice_range
 
 from . import OUTPUTS, Arrays, rows
 from ._numeric import given, integer, integers, is_floating, narrow, wide
@@ -184,9 +184,7 @@ def _range(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
 @kernel("EyeLike")
 def _eye_like(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     x = given(inputs, 0)
-    dtype = (
-        x.dtype if attrs["dtype"] is None else dtypes.numpy_dtype(dtypes.FROM_ONNX[integer(attrs, "dtype")])
-    )
+    dtype = x.dtype if attrs["dtype"] is None else dtypes.numpy_dtype(dtypes.FROM_ONNX[integer(attrs, "dtype")])
     return [np.eye(x.shape[0], x.shape[1], k=integer(attrs, "k")).astype(dtype)]
 
 
