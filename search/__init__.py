@@ -8,11 +8,11 @@ from graphs.ir import Graph
 from rules.declare import Rule
 
 from .budget import HIGH, LOW, NORMAL, Budget
-from .encode import encode
+from .encode import Encoded, encode
 from .saturated import ENode, Saturated, read_back
 from .worker import saturate_tables
 
-__all__ = ["HIGH", "LOW", "NORMAL", "Budget", "ENode", "Saturated", "saturate"]
+__all__ = ["HIGH", "LOW", "NORMAL", "Budget", "ENode", "Saturated", "run", "saturate"]
 
 
 def saturate(graph: Graph, rules: Sequence[Rule], budget: Budget = NORMAL,
@@ -22,7 +22,11 @@ def saturate(graph: Graph, rules: Sequence[Rule], budget: Budget = NORMAL,
     Types must be inferred. Nodes named in `keep` stay as they are. Raises SearchFailed where the process ended
     before it had anything to show; otherwise `stop` says why it stopped.
     """
-    encoded = encode(graph, keep)
+    return run(encode(graph, keep), rules, budget)
+
+
+def run(encoded: Encoded, rules: Sequence[Rule], budget: Budget) -> Saturated:
+    """Saturate encoded terms; without the rules that turn out to be unsound, if any do."""
     rules, dropped = list(rules), []
     while True:
         outcome = saturate_tables(encoded.tables, rules, budget)

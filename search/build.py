@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from graphs.canonical import complete, version_at
@@ -196,7 +197,7 @@ class Builder:
         """Topological order near the original one; nodes that rules must not touch keep their relative order."""
         opaque = [position for position, (cls, _) in enumerate(made) if self.choice[cls].kind == "opaque"]
         opaque.sort(key=lambda position: self.choice[made[position][0]].origin or 0)
-        found = self._kahn(made, list(zip(opaque, opaque[1:])))
+        found = self._kahn(made, list(pairwise(opaque)))
         return self._kahn(made, []) if len(found) < len(made) else found
 
     def _kahn(self, made: list[tuple[int, Node]], edges: list[tuple[int, int]]) -> list[Node]:

@@ -52,31 +52,46 @@ class Variant:
     rule: Rule
     index: int  # of the rule
     shapes: tuple[Shape, ...]
-    name: str = ""
-    text: str = ""
-    columns: list[str] = field(default_factory=list)
-    nodes: list[Shape] = field(default_factory=list)
+    number: int = -1  # of the query
+    columns: dict[str, int] = field(default_factory=dict)  # egglog variable -> position
+    attributes: dict[int, int] = field(default_factory=dict)  # id of a shape -> position in the row
+    places: list[tuple[Variable, list[int]]] = field(default_factory=list)  # positions of each variable
+    absent: dict[str, object] = field(default_factory=dict)  # variables without any place
 
     def __post_init__(self) -> None:
-        seen: dict[str, None] = {}
-        for shape in self.shapes:
-            for node in shape.nodes():
-                self.nodes.append(node)
-                seen.update((arg.column, None) for arg in node.args if isinstance(arg, Ref))
-        self.columns = list(seen)
+        nodes = [node for shape in self.shapes for node in shape.nodes()]
+        places: dict[str, tuple[Variable, list[int]]] = {}
+        for node in nodes:
+            for arg in node.args:
+                if isinstance(arg, Ref):
+                    position = self.columns.setdefault(arg.column, len(self.columns))
+                    _, taken = places.setdefault(arg.variable.name, (arg.variable, []))
+                    if position not in taken:
+                        taken.append(position)
+        for node in nodes:
+            self.attributes[id(node)] = len(self.columns) + len(self.attributes)
+            for variable in node.pattern.args:
+                if isinstance(variable, Variable) and variable.name not in places:
+                    self.absent[variable.name] = () if variable.rest else None
+        self.places = list(places.values())
+
+    @property
+    def width(self) -> int:
+        """Number of class columns."""
+        return len(self.columns)
 
     def facts(self) -> str:
         """The query in egglog text."""
-        attributes = {id(node): f"a{index}" for index, node in enumerate(self.nodes)}
-        texts = [f"(= r{index} {_text(shape, attributes)})" for index, shape in enumerate(self.shapes)]
-        constants = {arg.column for node in self.nodes for arg in node.args
+        names = {key: f"a{position - self.width}" for key, position in self.attributes.items()}
+        texts = [f"(= r{index} {_text(shape, names)})" for index, shape in enumerate(self.shapes)]
+        constants = {arg.column for shape in self.shapes for node in shape.nodes() for arg in node.args
                      if isinstance(arg, Ref) and arg.variable.constant}
         texts += [f"(isconst {column})" for column in sorted(constants)]
         return " ".join(texts)
 
-    def row(self) -> list[str]:
-        """Columns of the recorded relation."""
-        return [*self.columns, *(f"a{index}" for index in range(len(self.nodes)))]
+    def numbers(self) -> list[str]:
+        """The variables of attribute ids, in the order of the row."""
+        return [f"a{index}" for index in range(len(self.attributes))]
 
 
 def _text(shape: Shape, attributes: dict[int, str]) -> str:
@@ -154,7 +169,7 @@ def variants(rule: Rule, index: int, arities: Arities) -> Iterator[Variant]:
 def _consistent(variant: Variant) -> bool:
     """A variable that stands in several places takes as many arguments in each."""
     sizes: dict[str, int] = {}
-    for node in variant.nodes:
+    for node in (node for shape in variant.shapes for node in shape.nodes()):
         for variable in {arg.name: arg for arg in node.pattern.args if isinstance(arg, Variable)}.values():
             size = sum(isinstance(arg, Ref) and arg.variable.name == variable.name for arg in node.args)
             size = size if variable.rest else min(size, 1)

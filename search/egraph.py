@@ -16,7 +16,7 @@ def _int(value: int) -> bindings.Lit:
     return bindings.Lit(_SPAN, bindings.Int(value))
 
 
-def _call(name: str, *args: object) -> bindings.Call:
+def _call(name: str, *args: bindings.Lit | bindings.Call) -> bindings.Call:
     return bindings.Call(_SPAN, name, list(args))
 
 
@@ -40,6 +40,8 @@ class EGraph:
         self.engine = bindings.EGraph()
         self.declared: set[str] = set()
         self.inserted = 0
+        self.relations: list[tuple[str, int]] = []  # name, number of class columns
+        self.smallest: dict[object, int] = {}  # class value -> smallest label, as of the last `classes()`
         self._text("(sort T)")
         self._text("(function N (i64) T :no-merge)")
         self._text("(relation isconst (T))")
@@ -51,7 +53,7 @@ class EGraph:
     def insert(self) -> list[tuple[int, int]]:
         """Insert the terms that the tables gained; (head, arity) of constructors that are new."""
         new: list[tuple[int, int]] = []
-        commands: list[object] = []
+        commands: list[bindings.ActionCommand] = []
         for label in range(self.inserted, len(self.tables.terms)):
             term = self.tables.terms[label]
             name = constructor(self.tables.heads[term.head], len(term.args))
@@ -77,42 +79,51 @@ class EGraph:
         """Merge the classes of pairs of labels (and whatever follows by congruence)."""
         self._actions([bindings.Union(_SPAN, _call("N", _int(a)), _call("N", _int(b))) for a, b in pairs])
 
-    def _actions(self, actions: Sequence[object]) -> None:
+    def _actions(self, actions: Sequence[bindings.Union | bindings.Expr_]) -> None:
         if actions:
-            self.engine.run_program(*map(bindings.ActionCommand, actions))
+            self.engine.run_program(*(bindings.ActionCommand(action) for action in actions))
 
-    def query(self, name: str, facts: str, columns: Sequence[str]) -> None:
-        """Add a query that records its matches in the relation `name`, a ruleset of the same name.
+    def query(self, number: int, group: int, facts: str, classes: Sequence[str], numbers: Sequence[str]) -> None:
+        """Add a query that records its matches, as part of a group of queries that run together.
 
-        `columns` are variables: of the sort i64 where they start with `a`, else of the sort T.
+        `classes` are variables of the sort T, `numbers` of the sort i64. Queries with as many of each share a
+        relation, whose first column is the query's number: declaring is what costs time on small graphs.
         """
-        sorts = " ".join("i64" if column.startswith("a") else "T" for column in columns)
-        row = f"({name} {' '.join(columns)})"
-        self._text(f"(ruleset {name}_r)")
-        self._text(f"(relation {name} ({sorts}))")
-        self._text(f"(rule ({facts}) ({row}) :ruleset {name}_r)")
-        self._text(f"(rule ({row}) ((delete {row})) :ruleset clear)")
+        relation = f"M{len(classes)}_{len(numbers)}"
+        if relation not in self.declared:
+            self.declared.add(relation)
+            columns = " ".join(f"c{index}" for index in range(1 + len(classes) + len(numbers)))
+            self._text(f"(relation {relation} (i64{' T' * len(classes)}{' i64' * len(numbers)}))")
+            self._text(f"(rule (({relation} {columns})) ((delete ({relation} {columns}))) :ruleset clear)")
+            self.relations.append((relation, len(classes)))
+        if f"R{group}" not in self.declared:
+            self.declared.add(f"R{group}")
+            self._text(f"(ruleset R{group})")
+        row = " ".join([relation, str(number), *classes, *numbers])
+        self._text(f"(rule ({facts}) (({row})) :ruleset R{group})")
 
-    def match(self, names: Sequence[str]) -> None:
-        """Let queries find what is new since each ran last."""
-        self._run([f"{name}_r" for name in names])
-
-    def _run(self, names: Sequence[str]) -> None:
-        if names:
-            self.engine.run_program(*(bindings.RunSchedule(bindings.Run(_SPAN, bindings.RunConfig(name, None)))
-                                      for name in names))
-
-    def clear(self) -> None:
-        """Forget the recorded matches."""
+    def match(self, groups: Sequence[int]) -> dict[int, list[tuple[int, ...]]]:
+        """What queries find that is new since each ran last: rows by query, classes as their smallest labels."""
+        self._run([f"R{group}" for group in groups if f"R{group}" in self.declared])
+        found: dict[int, list[tuple[int, ...]]] = {}
+        frozen, number = self.engine.freeze().functions, self.engine.value_to_i64
+        for relation, width in self.relations:
+            for row in frozen[relation].rows:
+                query, *rest = row.inputs
+                classes = [self.smallest[value] for value in rest[:width]]
+                found.setdefault(number(query), []).append((*classes, *map(number, rest[width:])))
         self._run(["clear"])
+        return found
 
-    def classes(self, frozen: dict[str, bindings.FrozenFunction]) -> tuple[list[int], dict[object, int]]:
-        """The smallest label in the class of each label, and of each class value."""
+    def _run(self, rulesets: Sequence[str]) -> None:
+        if rulesets:
+            self.engine.run_program(*(bindings.RunSchedule(bindings.Run(_SPAN, bindings.RunConfig(name, None)))
+                                      for name in rulesets))
+
+    def classes(self) -> list[int]:
+        """The smallest label in the class of each label."""
         number = self.engine.value_to_i64
-        rows = sorted((number(row.inputs[0]), row.output) for row in frozen["N"].rows)
+        rows = sorted((number(row.inputs[0]), row.output) for row in self.engine.freeze().functions["N"].rows)
         smallest: dict[object, int] = {}
-        return [smallest.setdefault(value, label) for label, value in rows], smallest
-
-    def freeze(self) -> dict[str, bindings.FrozenFunction]:
-        """The present rows of all functions, by name."""
-        return self.engine.freeze().functions
+        self.smallest = smallest
+        return [smallest.setdefault(value, label) for label, value in rows]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,12 +11,24 @@ import numpy as np
 from graphs.constants import Constant, Facts
 from graphs.ir import Graph, Node
 from graphs.operators import RUNTIME, is_pure
+from graphs.text import print_attribute
 from graphs.types import TensorType
 from rules.form import Form, from_form, to_form
 
-from .terms import ABSENT, SMALL, Head, Leaf, Tables, Term
+from .terms import ABSENT, SMALL, Head, Leaf, Tables, Term, attribute_key
 
 BIG = 1 << 22  # elements from which on facts are looked for in a sample only
+
+
+@dataclass
+class Shared:
+    """What two graphs in one e-graph share: tables, labels of inputs by the second graph's names, and identities of
+    nodes that are what they are only by identity (the first such node of one graph is the first of the other)."""
+
+    tables: Tables
+    inputs: dict[str, int] = field(default_factory=dict)
+    identities: dict[object, int] = field(default_factory=dict)
+    constants: dict[object, Constant] = field(default_factory=dict)
 
 
 @dataclass
@@ -28,21 +41,22 @@ class Encoded:
     nodes: dict[int, int] = field(default_factory=dict)  # node index -> label of the node's term
     constants: dict[object, str] = field(default_factory=dict)  # leaf key -> name of the constant
     spelled_anew: set[int] = field(default_factory=set)
+    shared: Shared | None = None
 
 
-def encode(graph: Graph, keep: Collection[str] = (), tables: Tables | None = None,
-           inputs: Mapping[str, int] | None = None) -> Encoded:
-    """The terms of a graph. Nodes named in `keep` are left as they are; `inputs` gives labels that inputs share."""
-    done = Encoded(graph, Tables(graph.opset) if tables is None else tables)
+def encode(graph: Graph, keep: Collection[str] = (), shared: Shared | None = None) -> Encoded:
+    """The terms of a graph. Nodes named in `keep` are left as they are."""
+    done = Encoded(graph, Tables(graph.opset) if shared is None else shared.tables, shared=shared)
     for name in graph.inputs:
-        done.labels[name] = (inputs or {}).get(name, -1)
+        done.labels[name] = shared.inputs.get(name, -1) if shared is not None else -1
         if done.labels[name] < 0:
             done.labels[name] = _leaf(done.tables, Leaf("input", graph.type_of(name), name), ("input", name))
     for name, constant in graph.constants.items():
         done.labels[name] = _constant(done, name, constant)
-    kept = set(keep)
+    kept, counted = set(keep), Counter[object]()
     for index, node in enumerate(graph.nodes):
-        _node(done, index, node, bool(node.name) and node.name in kept)
+        _node(done, index, node, bool(node.name) and node.name in kept, counted)
+    done.tables.bounds.append(len(done.tables.terms))
     return done
 
 
@@ -51,15 +65,18 @@ def _leaf(tables: Tables, leaf: Leaf, key: object) -> int:
 
 
 def _constant(done: Encoded, name: str, constant: Constant) -> int:
-    small = constant.size <= SMALL
-    key = ("constant", constant.dtype, constant.shape, constant.digest if small else sample_of(constant))
+    small, shared = constant.size <= SMALL, done.shared
+    sure = small or shared is not None
+    key = ("constant", constant.dtype, constant.shape, constant.digest if sure else sample_of(constant))
     known = done.constants.get(key)
-    if known is not None and not small and done.graph.constants[known] != constant:
+    if known is not None and not sure and done.graph.constants[known] != constant:
         key = ("constant", constant.dtype, constant.shape, constant.digest)
         known = done.constants.get(key)
     if known is not None:
         return done.labels[known]
     done.constants[key] = name
+    if shared is not None:
+        shared.constants[key] = constant
     index = done.tables.leaf(Leaf("constant", constant.type, name, facts_of(constant), constant if small else None,
                                   key), key)
     return done.tables.add(Term(done.tables.head(Head("leaf")), index, ()), constant.type)
@@ -84,7 +101,7 @@ def facts_of(constant: Constant) -> Facts:
     return Facts(None, low, high, True, False)
 
 
-def _node(done: Encoded, index: int, node: Node, keep: bool) -> None:
+def _node(done: Encoded, index: int, node: Node, keep: bool, counted: Counter[object]) -> None:
     graph, tables = done.graph, done.tables
     known = not keep and not node.is_opaque and not any(True for _ in node.graphs) and is_pure(node)
     outputs = list(node.outputs)
@@ -104,7 +121,8 @@ def _node(done: Encoded, index: int, node: Node, keep: bool) -> None:
             term = term._replace(args=(args[1], args[0]))
     else:
         captured = tuple(done.labels[name] if name else ABSENT for name in [*node.inputs, *_captured(node)])
-        term = Term(tables.head(Head("opaque", node.domain, node.op)), index, captured)
+        identity = index if done.shared is None else _identity(done.shared, node, types, counted)
+        term = Term(tables.head(Head("opaque", node.domain, node.op)), identity, captured)
     label = tables.add(term, types[0] if len(outputs) == 1 else None, types if len(outputs) > 1 else None)
     done.nodes[index] = label
     if len(outputs) == 1:
@@ -114,6 +132,18 @@ def _node(done: Encoded, index: int, node: Node, keep: bool) -> None:
         if name:
             term = Term(tables.head(Head("proj")), position, (label,))
             done.labels[name] = tables.add(term, types[position])
+
+
+def _identity(shared: Shared, node: Node, types: tuple[TensorType | None, ...], counted: Counter[object]) -> int:
+    """The same number for the k-th node of this kind in each graph."""
+    plain = node.copy()
+    places = {name: f"@{place}" for place, name in enumerate([*node.inputs, *_captured(node)])}
+    for nested in plain.graphs:
+        nested.rename_uses({name: places[name] for name in nested.captured() if name in places}, outputs=True)
+    attrs = tuple(sorted((name, repr(attribute_key(print_attribute(value)))) for name, value in plain.attrs.items()))
+    kind = (node.domain, node.op, node.overload, node.version, attrs, len(node.inputs), tuple(map(str, types)))
+    counted[kind] += 1
+    return shared.identities.setdefault((kind, counted[kind]), len(shared.identities))
 
 
 def _captured(node: Node) -> list[str]:

@@ -209,7 +209,7 @@ def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node
     slack = TIE * SCALE * len(program.usable)
     bound = (info.mip_dual_bound - slack) / program.factor if math.isfinite(info.mip_dual_bound) else None
     bound = None if bound is None else max(0.0, bound)
-    if not info.primal_solution_status == 2:
+    if info.primal_solution_status != 2:  # 2: feasible
         return Solution(None, bound, status)
     values = solver.getSolution().col_value
     choice: dict[int, ENode] = {}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from rules.declare import Match, NodeView, Operand, Rule
 from rules.matching import match_attributes
-from rules.pattern import Variable
 
-from .compile import Ref, Shape, Variant
-from .egraph import EGraph
+from .compile import Shape, Variant
 from .snapshot import Snapshot
 from .terms import ABSENT
 
@@ -46,8 +45,8 @@ class Reader:
         self.snapshot = snapshot
         self.forms_asked = 0
         self._made: dict[int, set[int]] = {}
-        self._groups: dict[int, dict[tuple[str, Row], tuple[Variant, Row]]] = {}
-        self._fired: dict[int, dict[int, frozenset[tuple[int, ...]]]] = {}
+        self._groups: dict[int, dict[tuple[int, Row], tuple[Variant, Row]]] = {}
+        self._fired: dict[int, dict[int, set[frozenset[tuple[int, ...]]]]] = {}
         self._operands: dict[int, Operand | None] = {}
         self._of: object = None
 
@@ -55,15 +54,9 @@ class Reader:
         """Remember which nodes a rule made (a group rule does not join its own results again)."""
         self._made.setdefault(index, set()).update(labels)
 
-    def rows(self, egraph: EGraph, variant: Variant, rows: Iterable[Any]) -> list[Row]:
-        """Recorded rows, classes as their smallest labels."""
-        values, number, width = self.snapshot.values, egraph.engine.value_to_i64, len(variant.columns)
-        return [(*(values[value] for value in row.inputs[:width]), *map(number, row.inputs[width:])) for row in rows]
-
     def canonical(self, variant: Variant, row: Row) -> Row:
         """An older row in present classes."""
-        width = len(variant.columns)
-        return (*map(self.snapshot.of, row[:width]), *row[width:])
+        return (*map(self.snapshot.of, row[:variant.width]), *row[variant.width:])
 
     def operand(self, class_: int) -> Operand | None:
         """A class as guards see it, None where its type or rank is unknown."""
@@ -124,46 +117,57 @@ class Reader:
         """Matches of a group rule: all members that share the group's class, where there is a new one."""
         known = self._groups.setdefault(index, {})
         for variant, row in rows:
-            known[variant.name, row] = (variant, row)
-        fresh = {(variant.name, self.canonical(variant, row)): (variant, self.canonical(variant, row))
-                 for variant, row in known.values()}
+            known[variant.number, row] = (variant, row)
+        fresh = {(variant.number, moved): (variant, moved) for variant, row in known.values()
+                 for moved in [self.canonical(variant, row)]}
+        if not rows and fresh.keys() == known.keys():
+            return []
         self._groups[index] = fresh
         made, fired = self._made.get(index, set()), self._fired.setdefault(index, {})
-        groups: dict[int, dict[int, tuple[_Place, Variant, Row]]] = {}
+        groups: dict[int, list[tuple[_Place, Variant, Row]]] = {}
         for variant, row in fresh.values():
             place = self._place(variant, row)
             if place is not None and place.matched[-1] not in made:
-                shared = int(place.bindings[rule.group].key)
-                groups.setdefault(shared, {}).setdefault(self.snapshot.of(place.roots[0]), (place, variant, row))
+                groups.setdefault(int(place.bindings[rule.group].key), []).append((place, variant, row))
         found = []
-        for shared, members in sorted(groups.items()):
-            mark = frozenset(place.matched for place, _, _ in members.values())
-            if len(members) > 1 and fired.get(shared) != mark:
-                fired[shared] = mark
-                found.append(self._group(sorted(members.items())))
+        for shared, places in sorted(groups.items()):
+            for part in self._parts(places):
+                mark = frozenset(place.matched for place, _, _ in part)
+                if len(part) > 1 and mark not in fired.setdefault(shared, set()):
+                    fired[shared].add(mark)
+                    found.append(self._group(part))
         return found
 
-    def _group(self, members: list[tuple[int, tuple[_Place, Variant, Row]]]) -> Found:
-        opset, places = self.snapshot.tables.opset, [place for _, (place, _, _) in members]
+    def _parts(self, places: list[tuple[_Place, Variant, Row]]) -> list[list[tuple[_Place, Variant, Row]]]:
+        """All members, one for each class; and those that stood in one of the graphs from the start."""
+        chosen: list[list[tuple[_Place, Variant, Row]]] = []
+        bounds = [0, *self.snapshot.tables.bounds]
+        for low, high in [(0, len(self.snapshot.tables.terms)), *pairwise(bounds)]:
+            part: dict[int, tuple[_Place, Variant, Row]] = {}
+            for each in places:
+                if low <= each[0].matched[-1] < high:
+                    part.setdefault(self.snapshot.of(each[0].roots[0]), each)
+            chosen.append([each for _, each in sorted(part.items())])
+        return chosen
+
+    def _group(self, members: list[tuple[_Place, Variant, Row]]) -> Found:
+        opset, places = self.snapshot.tables.opset, [place for place, _, _ in members]
         each = tuple(Match(place.bindings, place.views, opset) for place in places)
         first = places[0]
         return Found(Match(first.bindings, first.views, opset, each), tuple(r for p in places for r in p.roots),
                      tuple(label for place in places for label in place.matched), _log(first.bindings),
-                     [(variant, row) for _, (_, variant, row) in members])
+                     [(variant, row) for _, variant, row in members])
 
     def _place(self, variant: Variant, row: Row) -> _Place | None:
         """Bindings of a row, None where an attribute differs, a value has no known rank or is absent."""
-        width = len(variant.columns)
-        classes = dict(zip(variant.columns, row[:width], strict=True))
-        attributes = {id(node): attr for node, attr in zip(variant.nodes, row[width:], strict=True)}
-        bindings: dict[str, Any] = {}
-        if not self._bind(variant, classes, bindings):
+        bindings: dict[str, Any] = dict(variant.absent)
+        if not self._bind(variant, row, bindings):
             return None
         matched: list[int] = []
         views: list[NodeView] = []
         roots: list[int] = []
         for shape in variant.shapes:
-            visited = self._visit(shape, classes, attributes, bindings, matched)
+            visited = self._visit(shape, variant, row, bindings, matched)
             if visited is None:
                 return None
             label, view = visited
@@ -171,40 +175,33 @@ class Reader:
             views.append(view)
         return _Place(bindings, tuple(views), tuple(roots), tuple(matched))
 
-    def _bind(self, variant: Variant, classes: dict[str, int], bindings: dict[str, Any]) -> bool:
-        nothing = self.snapshot.of(ABSENT)
-        for node in variant.nodes:
-            for variable in node.pattern.args:
-                if isinstance(variable, Variable):
-                    bindings.setdefault(variable.name, () if variable.rest else None)
-        for name, places in _places(variant).items():
-            variable = places[0].variable
-            operands = [None if classes[place.column] == nothing else self.operand(classes[place.column])
-                        for place in places]
-            absent = variable.optional and classes[places[0].column] == nothing
-            if any(operand is None for operand in operands) and not absent:
+    def _bind(self, variant: Variant, row: Row, bindings: dict[str, Any]) -> bool:
+        for variable, places in variant.places:
+            operands = tuple(None if row[place] == ABSENT else self.operand(row[place]) for place in places)
+            if None in operands and not (variable.optional and row[places[0]] == ABSENT):
                 return False
-            bindings[name] = tuple(operands) if variable.rest else operands[0]
+            bindings[variable.name] = operands if variable.rest else operands[0]
         return True
 
-    def _visit(self, shape: Shape, classes: dict[str, int], attributes: dict[int, int], bindings: dict[str, Any],
+    def _visit(self, shape: Shape, variant: Variant, row: Row, bindings: dict[str, Any],
                matched: list[int]) -> tuple[int, NodeView] | None:
         """The label and view of a matched node; bindings and matched labels grow."""
         snapshot, pattern = self.snapshot, shape.pattern
         args: list[int] = []
         for arg in shape.args:
             if isinstance(arg, Shape):
-                inner = self._visit(arg, classes, attributes, bindings, matched)
+                inner = self._visit(arg, variant, row, bindings, matched)
                 if inner is None:
                     return None
                 args.append(snapshot.of(inner[0]))
             else:
-                args.append(ABSENT if arg is None else classes[arg.column])
-        label = snapshot.find(pattern.domain, pattern.op, attributes[id(shape)], args)
+                args.append(ABSENT if arg is None else row[variant.columns[arg.column]])
+        attribute = row[variant.attributes[id(shape)]]
+        label = snapshot.find(pattern.domain, pattern.op, attribute, args)
         output = pattern.output or 0
         if label is not None and pattern.output is not None:
             label = snapshot.find_output(label, output)
-        elif label is not None and snapshot.tables.outputs[attributes[id(shape)]] > 1:
+        elif label is not None and snapshot.tables.outputs[attribute] > 1:
             return None
         if label is None:
             return None
@@ -212,7 +209,7 @@ class Reader:
         type_ = snapshot.types.get(snapshot.of(label))
         if type_ is None or type_.shape is None:
             return None
-        view = NodeView(pattern.op, snapshot.tables.attrs[attributes[id(shape)]], operands, type_, label, output,
+        view = NodeView(pattern.op, snapshot.tables.attrs[attribute], operands, type_, label, output,
                         pattern.domain)
         found = match_attributes(view, pattern, bindings)
         if found is None:
@@ -222,16 +219,6 @@ class Reader:
             bindings[pattern.label] = view
         matched.append(label)
         return label, view
-
-
-def _places(variant: Variant) -> dict[str, list[Ref]]:
-    """Columns of each variable, each column once."""
-    places: dict[str, dict[str, Ref]] = {}
-    for node in variant.nodes:
-        for arg in node.args:
-            if isinstance(arg, Ref):
-                places.setdefault(arg.variable.name, {})[arg.column] = arg
-    return {name: list(columns.values()) for name, columns in places.items()}
 
 
 def _log(bindings: dict[str, Any]) -> tuple[tuple[str, object], ...]:

@@ -92,6 +92,8 @@ class Saturated:
             return None
         if enode.leaf.value is not None:
             return enode.leaf.value
+        if self.encoded.shared is not None:
+            return self.encoded.shared.constants[enode.leaf.key]
         return self.graph.constants[enode.leaf.name]
 
     def rule_of(self, firing: Firing) -> Rule:

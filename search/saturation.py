@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rules.declare import Refusal, Rule
 from rules.engine import fire
@@ -80,8 +80,8 @@ class _Standing:
     """Where one rule stands: matches that wait, and how long it is on hold."""
 
     pending: list[tuple[Variant, Row]] = field(default_factory=list)
-    seen: set[tuple[str, Row]] = field(default_factory=set)
-    retry: dict[tuple[str, Row], Variant] = field(default_factory=dict)  # refused, but a guard looked at forms
+    seen: set[tuple[int, Row]] = field(default_factory=set)
+    retry: dict[tuple[int, Row], Variant] = field(default_factory=dict)  # refused, but a guard looked at forms
     held_until: int = 0
     times_held: int = 0
 
@@ -96,8 +96,9 @@ class Saturation:
         self.outcome = Outcome(tables, [], [], {})
         self.standing = [_Standing() for _ in self.rules]
         self.heads = [heads_of(rule) for rule in self.rules]
-        self.queries: dict[str, Variant] = {}
-        self.by_rule: list[list[str]] = [[] for _ in self.rules]
+        self.queries: list[Variant] = []
+        self.known: list[set[str]] = [set() for _ in self.rules]  # texts of each rule's queries
+        self.by_rule: list[list[Variant]] = [[] for _ in self.rules]
         self.arities: dict[tuple[str, str], list[int]] = {}
         self.snapshot = Snapshot(tables)
         self.reader = Reader(self.snapshot)
@@ -151,19 +152,18 @@ class Saturation:
                 facts = variant.facts()
                 if "(Proj " in facts and "Proj" not in self.egraph.declared:
                     continue
-                if any(self.queries[name].text == facts for name in self.by_rule[index]):
+                if facts in self.known[index]:
                     continue
-                variant.text = facts
-                variant.name = f"F_{index}_{len(self.by_rule[index])}"
-                self.egraph.query(variant.name, facts, variant.row())
-                self.queries[variant.name] = variant
-                self.by_rule[index].append(variant.name)
+                self.known[index].add(facts)
+                variant.number = len(self.queries)
+                self.queries.append(variant)
+                self.by_rule[index].append(variant)
+                self.egraph.query(variant.number, index, facts, list(variant.columns), variant.numbers())
 
     def _settle(self) -> None:
         """Bring constants and commutative orders to rest, then hold the classes fixed for one iteration."""
         while True:
-            classes, values = self.egraph.classes(self.egraph.freeze())
-            news = self.snapshot.update(classes, values)
+            news = self.snapshot.update(self.egraph.classes())
             if not news.constants and not news.equal and not news.swapped:
                 break
             for term, label in news.swapped:
@@ -187,27 +187,24 @@ class Saturation:
 
     def _iterate(self, iteration: int) -> bool:
         ready = [index for index, standing in enumerate(self.standing) if standing.held_until <= iteration]
-        names = [name for index in ready for name in self.by_rule[index]]
-        self.egraph.match(names)
-        frozen = self.egraph.freeze()
+        rows = self.egraph.match(ready)
         unions: list[tuple[int, int]] = []
         before = len(self.tables.terms)
         waiting = any(self.standing[index].pending for index in range(len(self.rules)) if index not in ready)
         for index in ready:
-            waiting |= self._rule(index, iteration, frozen, unions)
+            waiting |= self._rule(index, iteration, rows, unions)
             if len(self.tables.terms) >= self.budget.nodes:
                 break
-        self.egraph.clear()
         grown = len(self.tables.terms) > before
         self._insert(unions)
         held = any(standing.held_until > iteration for standing in self.standing)
         return grown or bool(unions) or waiting or held
 
-    def _rule(self, index: int, iteration: int, frozen: Mapping[str, Any],
+    def _rule(self, index: int, iteration: int, new: Mapping[int, list[Row]],
               unions: list[tuple[int, int]]) -> bool:
         """Fire one rule on its new matches; True if some have to wait."""
         standing, rule = self.standing[index], self.rules[index]
-        rows = self._rows(index, frozen)
+        rows = self._rows(index, new)
         found = self.reader.groups(index, rule, rows) if rule.group else self.reader.singles(rule, rows)
         limit = self.budget.matches << standing.times_held
         if len(found) > limit and not rule.group:
@@ -223,20 +220,18 @@ class Saturation:
                 break
         return bool(standing.pending)
 
-    def _rows(self, index: int, frozen: Mapping[str, Any]) -> list[tuple[Variant, Row]]:
+    def _rows(self, index: int, new: Mapping[int, list[Row]]) -> list[tuple[Variant, Row]]:
         """New rows of a rule's queries in present classes, those that waited first, each once."""
         standing = self.standing[index]
         fresh = [(variant, self.reader.canonical(variant, row)) for variant, row in standing.pending]
         fresh += [(variant, self.reader.canonical(variant, row)) for (_, row), variant in standing.retry.items()]
-        again = {(variant.name, row) for variant, row in fresh}
+        again = {(variant.number, row) for variant, row in fresh}
         standing.pending, standing.retry = [], {}
-        for name in self.by_rule[index]:
-            variant = self.queries[name]
-            rows = self.reader.rows(self.egraph, variant, frozen[name].rows)
-            fresh += [(variant, row) for row in sorted(rows)]
-        chosen: dict[tuple[str, Row], tuple[Variant, Row]] = {}
+        for variant in self.by_rule[index]:
+            fresh += [(variant, row) for row in sorted(new.get(variant.number, ()))]
+        chosen: dict[tuple[int, Row], tuple[Variant, Row]] = {}
         for variant, row in fresh:
-            key = (variant.name, row)
+            key = (variant.number, row)
             if key not in standing.seen or key in again:
                 standing.seen.add(key)
                 chosen[key] = (variant, row)
@@ -255,7 +250,7 @@ class Saturation:
             refusals.add(answer.reason, found.roots)
             if self.reader.forms_asked != looked:
                 for variant, row in found.rows:
-                    self.standing[index].retry[variant.name, row] = variant
+                    self.standing[index].retry[variant.number, row] = variant
             return
         built: list[int] = []
         pairs: list[tuple[int, int]] = []

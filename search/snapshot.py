@@ -25,7 +25,7 @@ class News:
 
 def weaker(a: TensorType | None, b: TensorType | None) -> bool:
     """True where type a says less than b, or another name for a size that data decide."""
-    return a is None or a.shape is None or b is not None and b.is_known and not a.is_known
+    return a is None or a.shape is None or (b is not None and b.is_known and not a.is_known)
 
 
 def conflicting(a: TensorType | None, b: TensorType | None) -> bool:
@@ -47,7 +47,6 @@ class Snapshot:
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
         self.classes: list[int] = []
-        self.values: dict[object, int] = {}
         self.members: dict[int, list[int]] = {}
         self.known: dict[Key, int] = {}  # hash-consing: what a node is -> its first label
         self.types: dict[int, TensorType | None] = {}
@@ -56,9 +55,9 @@ class Snapshot:
         self._swaps: set[Term] = set()
         self.conflicts: list[tuple[tuple[int, int], tuple[str, str]]] = []
 
-    def update(self, classes: list[int], values: dict[object, int]) -> News:
+    def update(self, classes: list[int]) -> News:
         """Take over the classes of the e-graph."""
-        self.classes, self.values = classes, values
+        self.classes = classes
         self.conflicts = []
         self.members, self.known, self.types = {}, {}, {}
         tables, news = self.tables, News()

@@ -84,6 +84,7 @@ class Tables:
     attr_ids: dict[object, int] = field(default_factory=dict)
     leaf_ids: dict[object, int] = field(default_factory=dict)
     commutative: set[int] = field(default_factory=set)  # heads
+    bounds: list[int] = field(default_factory=list)  # number of terms after each graph that was encoded
 
     def __post_init__(self) -> None:
         if not self.terms:

@@ -8,7 +8,6 @@ firings; each edge is one step, a patch on the graph as it stands. What no path 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphs.ir import Graph, Node
@@ -117,7 +116,8 @@ class Tracer:
         where = self._where([value])
         state.begin()
         state.redirect(value, main)
-        self._emit("equal-nodes", "exact", "Equal nodes on equal inputs are one node.", where, before, [], state.close())
+        meaning = "Equal nodes on equal inputs are one node."
+        self._emit("equal-nodes", "exact", meaning, where, before, [f"{value} -> {main}"], state.close())
 
     def _is_identity_output(self, value: str, main: str) -> bool:
         """An output that must stay an Identity of a value whose name must stay."""
@@ -392,11 +392,12 @@ class Tracer:
 
     def _where(self, values: list[str]) -> list[str]:
         """Names of the original nodes at a place, or of the values."""
-        named: Callable[[Node, str], list[str]] = lambda node, value: (  # noqa: E731
-            [node.name] if node.name else [name for name in node.origins] or [value])
-        found = [name for value in values if value in self.state.producer
-                 for name in named(self.state.producer[value], value)]
-        return list(dict.fromkeys(found))
+        found: dict[str, None] = {}
+        for value in values:
+            node = self.state.producer.get(value)
+            if node is not None:
+                found.update(dict.fromkeys([node.name] if node.name else node.origins or [value]))
+        return list(found)
 
     def _emit(self, rule: str, exactness: str, meaning: str, where: list[str], before: list[str], after: list[str],
               patch: Patch, reverse: bool = False, region: bool = False, involved: list[str] | None = None) -> None:

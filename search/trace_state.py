@@ -134,7 +134,7 @@ class State:
         if known is not None:
             return known
         outputs = tuple(self.names.fresh(enode.op.lower()) for _ in enode.outputs)
-        by_class = {arg: name for arg, name in zip(enode.args, arguments)}
+        by_class = dict(zip(enode.args, arguments))
         if enode.origin is not None and enode.kind == "op":
             node = self.maker.original(enode, by_class, outputs)
         else:
