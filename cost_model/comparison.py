@@ -85,7 +85,8 @@ class Comparison:
     `noise` is the interval of the baseline against itself, `threshold` the relative difference that counts
     as one here (`floor` or what the noise shows, whichever is larger). `clock` decided. `kind` is
     `measured` (now), `database` (measured before on this device), `recorded` (on another device) or
-    `estimated` (nothing measured). `stopped` is `clear`, `rounds` or `budget`.
+    `estimated` (nothing measured). `stopped` is `clear`, `rounds` or `budget`. `unsupported`: what the
+    target cannot run, with its reason; it has no result.
     """
 
     baseline: str
@@ -103,6 +104,7 @@ class Comparison:
     inner: Mapping[str, int] = field(default_factory=dict)
     confidence: float = 0.99
     note: str = ""
+    unsupported: Mapping[str, str] = field(default_factory=dict)
 
     def ratio(self, name: str, other: str) -> Interval | None:
         """Time of `name` by that of `other` over the rounds that both ran, None if there are none."""
@@ -152,6 +154,7 @@ class Comparison:
             "floor": self.floor,
             "confidence": self.confidence,
             "note": self.note,
+            "unsupported": dict(self.unsupported),
             "inner": dict(self.inner),
             "noise": [self.noise.median, self.noise.low, self.noise.high, self.noise.confidence],
             "results": {
@@ -193,6 +196,7 @@ class Comparison:
             dict(data["inner"]),
             data["confidence"],
             data["note"],
+            dict(data["unsupported"]),
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import sqlite3
@@ -38,6 +39,7 @@ CREATE TABLE IF NOT EXISTS {_TABLE} (
 CREATE TABLE IF NOT EXISTS fingerprints (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 """
 BUSY_SECONDS = 30.0
+_PAUSE = 0.01
 Answer = TypeVar("Answer")
 
 
@@ -296,7 +298,7 @@ class Timings:
                 db = self._open()
                 return otherwise if db is None else action(db)
             except sqlite3.OperationalError as error:
-                if writing:
+                if writing and not _is_busy(error):  # busy for too long: this record stays in memory
                     self._warn_unwritable(error)
                 return otherwise
             except sqlite3.DatabaseError as error:
@@ -315,6 +317,19 @@ class Timings:
         return self._connection
 
     def _open_for_writing(self) -> sqlite3.Connection | None:
+        for attempt in itertools.count(1):
+            try:
+                return self._create()
+            except (sqlite3.OperationalError, OSError) as error:
+                # Turning on the write-ahead log does not wait for other processes that do the same.
+                if _is_busy(error) and attempt * _PAUSE < BUSY_SECONDS:
+                    time.sleep(_PAUSE)
+                    continue
+                self._warn_unwritable(error)
+                return None
+        raise AssertionError
+
+    def _create(self) -> sqlite3.Connection:
         db = None
         try:
             if self.path != ":memory:":
@@ -324,11 +339,10 @@ class Timings:
             db.execute("PRAGMA synchronous = NORMAL")
             db.executescript(_CREATE)
             return db
-        except (sqlite3.OperationalError, OSError) as error:
+        except BaseException:
             if db is not None:
                 db.close()
-            self._warn_unwritable(error)
-            return None
+            raise
 
     def _open_for_reading(self) -> sqlite3.Connection | None:
         if self.path == ":memory:" or not os.path.exists(self.path):
@@ -431,6 +445,10 @@ def _in_transaction(db: sqlite3.Connection, body: Callable[[], Answer]) -> Answe
         raise
     db.execute("COMMIT")
     return answer
+
+
+def _is_busy(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _is_database(path: str) -> bool:

@@ -17,6 +17,7 @@ from ..comparison import Comparison
 from ..records import Record
 from ..signature import graph_digest
 from ..timings import Timings
+from .base import Runner, Unsupported
 
 if TYPE_CHECKING:
     from .base import Target
@@ -39,7 +40,10 @@ def compare_graphs(
     settings: protocol.Settings | None,
     timings: Timings | None,
 ) -> Comparison:
-    """From the database if the same graphs were compared there, else measured now and stored."""
+    """From the database if the same graphs were compared there, else measured now and stored.
+
+    A graph that the target cannot run is left out; Unsupported is raised for the baseline only.
+    """
     digests = {name: graph_digest(graph) for name, graph in graphs.items()}
     key = verdict_key(digests, baseline, feeds, threads)
     if timings is not None:
@@ -48,16 +52,23 @@ def compare_graphs(
             return from_record(record, digests, baseline)
     one_each = {digest: name for name, digest in reversed(digests.items())}  # the first name of each graph
     one_each[digests[baseline]] = baseline
-    runners = {}
+    runners: dict[str, Runner] = {}
+    unsupported: dict[str, str] = {}
     try:
         for name in graphs:
             if one_each[digests[name]] == name:
-                runners[name] = target.prepare(graphs[name], feeds, threads)
+                try:
+                    runners[name] = target.prepare(graphs[name], feeds, threads)
+                except Unsupported as error:
+                    if name == baseline:
+                        raise
+                    unsupported[name] = str(error)
         found = protocol.compare({name: runner.run for name, runner in runners.items()}, baseline, threads, settings)
     finally:
         for runner in runners.values():
             runner.close()
-    renamed = _renamed(found, {name: digests[name] for name in runners})
+    found = dataclasses.replace(found, unsupported=unsupported)
+    renamed = _renamed(found, {name: digests[name] for name in graphs})
     if timings is not None:
         seconds = [each for each in renamed.samples[digests[baseline]].by(found.clock) if each is not None]
         record = timings.add(
@@ -87,15 +98,19 @@ def _renamed(found: Comparison, names: Mapping[str, str]) -> Comparison:
         results={names[name]: each for name, each in found.results.items()},
         samples={names[name]: each for name, each in found.samples.items()},
         inner={names[name]: each for name, each in found.inner.items()},
+        unsupported={names[name]: each for name, each in found.unsupported.items()},
     )
 
 
 def _for_names(found: Comparison, digests: Mapping[str, str], baseline: str) -> Comparison:
     """Digests back to names; graphs that are equal share one result."""
+    lost = {name: found.unsupported[digest] for name, digest in digests.items() if digest in found.unsupported}
+    digests = {name: digest for name, digest in digests.items() if name not in lost}
     return dataclasses.replace(
         found,
         baseline=baseline,
         results={name: found.results[digest] for name, digest in digests.items()},
         samples={name: found.samples[digest] for name, digest in digests.items()},
         inner={name: found.inner[digest] for name, digest in digests.items()},
+        unsupported=lost,
     )

@@ -7,7 +7,7 @@ import pytest
 from cost_model.costs import NodeInput
 from cost_model.node_costs import NodeCosts
 from cost_model.protocol import Settings
-from cost_model.targets import all_targets, find_target, resolve
+from cost_model.targets import Unsupported, all_targets, find_target, resolve
 from cost_model.targets.base import chain
 from cost_model.timings import Timings
 from graphs.errors import FrozenMiss, InvalidOption, TargetUnavailable
@@ -137,3 +137,23 @@ def test_roofline_only_estimates() -> None:
     assert found.kind == "estimated" and "nothing was measured" in found.note
     with pytest.raises(TargetUnavailable):
         target.prepare(pair()["original"], FEEDS)
+
+
+def test_a_graph_that_the_target_cannot_run_is_left_out_of_the_comparison(tmp_path: Path) -> None:
+    graphs = pair()
+    for target in (FakeTarget(missing=frozenset({"Abs"})), FakeTarget()):
+        timings = Timings(tmp_path / "t.db")  # the second target is the same device: it reads the verdict
+        found = target.compare(graphs, "original", FEEDS, settings=QUICK, timings=timings)
+        assert list(found.results) == ["original"] and "no kernel" in found.unsupported["other"]
+    with pytest.raises(Unsupported):
+        FakeTarget(missing=frozenset({"Neg"})).compare(graphs, "original", FEEDS, settings=QUICK)
+
+
+def test_roofline_does_not_look_at_measured_times() -> None:
+    timings, graph = Timings(":memory:"), pair()["original"]
+    costs = NodeCosts(find_target("egraft:cpu"), timings, {}, opset=17)
+    costs.node_in(graph, graph.nodes[0])
+    costs.measure()
+    roofline = NodeCosts(find_target("roofline"), timings, {}, opset=17)
+    assert roofline.node_in(graph, graph.nodes[0]).source == "roofline"
+    assert roofline.measure().count == 0
