@@ -12,7 +12,7 @@ from graphs.dtypes import FLOATS, numpy_dtype
 
 from .declare import Operand
 
-_LIMIT = {"float16": 6e4, "bfloat16": 1e38, "float32": 1e38, "float64": 1e300}
+_LIMIT = {"float16": 6e4, "float32": 1e38, "float64": 1e300}
 
 
 def vector(operand: Operand) -> np.ndarray | None:
@@ -52,8 +52,8 @@ def batch_norm(scale: Operand, bias: Operand, mean: Operand, variance: Operand,
 
 
 def narrowed(dtype: str, array: np.ndarray, shape: Sequence[int] | None = None) -> Constant | None:
-    """The array as a constant of an element type, None where an element would overflow."""
-    if not np.isfinite(array).all() or (array.size and np.abs(array).max() > _LIMIT[dtype]):
+    """The array as a constant of an element type, None where an element would overflow (and for bfloat16, which would lose too much)."""
+    if dtype not in _LIMIT or not np.isfinite(array).all() or (array.size and np.abs(array).max() > _LIMIT[dtype]):
         return None
     value = array.astype(numpy_dtype(dtype))
     return Constant.of(value if shape is None else value.reshape(tuple(shape)))

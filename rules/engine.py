@@ -195,7 +195,7 @@ def _node(leaf: Term, args: tuple[Built | Operand | Constant | None, ...], opset
         raise _Refused(f"opset {opset} has no {spelled.op} of this meaning")
     if record.write is not None and spelled.op == leaf.op and leaf.domain == "":
         found = schema(leaf.op, opset)
-        if found is not None and record.write(dict(form.attrs), found.since_version) is None:
+        if found is not None and record.write(dict(spelled.attrs), found.since_version) is None:
             raise _Refused(f"opset {opset} cannot state {leaf.op} with these attributes")
     return Built(form.op, form.domain, form.attrs, tuple(args[i] for i in form.args), types, leaf.output)
 

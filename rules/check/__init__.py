@@ -1,0 +1,6 @@
+"""The rule checker: every rule's example, near miss, and random instances, compared under the rule's class."""
+
+from .report import Failure, RuleReport
+from .run import check_all, check_rule
+
+__all__ = ["Failure", "RuleReport", "check_all", "check_rule"]
