@@ -208,7 +208,8 @@ def _worst(name: str, error: np.ndarray, allowed: np.ndarray, compared: np.ndarr
 
 
 def local_level(values: np.ndarray) -> np.ndarray:
-    """How large the values are around each element: level of its row times level of its column by that of all.
+    """How large the values are around each element: level of its row times level of its column by that of all, but
+    no less than the quieter of the two (where a few huge values make up the level of all).
 
     Rows are the last axis (more of them where it is short), so that channels and tokens that differ in size keep a
     level each. Groups of few elements count as the whole.
@@ -228,7 +229,8 @@ def local_level(values: np.ndarray) -> np.ndarray:
         table = squares.reshape(-1, width)
         rows = np.mean(table, axis=1, keepdims=True)
         columns = np.mean(table, axis=0, keepdims=True) if table.shape[0] >= GROUP else np.full((1, 1), total)
-        return np.sqrt(rows * (columns / total) + np.zeros_like(table)).reshape(values.shape)
+        levels = np.sqrt(np.maximum(rows * (columns / total), np.minimum(rows, columns)))
+        return np.broadcast_to(levels, table.shape).reshape(values.shape)
 
 
 def _noise(reference: np.ndarray, others: Sequence[np.ndarray], usable: np.ndarray, jumps: bool) -> np.ndarray:

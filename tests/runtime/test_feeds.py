@@ -64,7 +64,8 @@ def test_special_values_are_mixed_in() -> None:
 
 
 @pytest.mark.parametrize("body", [
-    "y = Reshape(x, s, shape=runtime)", "y = Expand(x, s, shape=runtime)", "y = Tile(x, s, repeats=runtime)", "y = ConstantOfShape(s)",
+    "y = Reshape(x, s, shape=runtime)", "y = Expand(x, s, shape=runtime)", "y = Tile(x, s, repeats=runtime)",
+    "y = ConstantOfShape(s)",
 ])
 def test_inputs_that_decide_shapes_are_plausible(body: str) -> None:
     graph = parse_graph(f'graph "g" opset 17 (x: float32[a, b], s: int64[2]) -> (y) {{ {body} }}')

@@ -38,7 +38,8 @@ def test_feeds_and_constants_are_never_written_to() -> None:
 
 
 @pytest.mark.parametrize("body", ["y = Identity(x)", "y = Reshape(x, shape=[-1])", "y = Transpose(x, perm=[1, 0])",
-                                  "a = Add(x, x)\n y = Reshape(a, shape=[-1])", "a, y = Split(x, axis=0, num_outputs=2)"])
+                                  "a = Add(x, x)\n y = Reshape(a, shape=[-1])",
+                                  "a, y = Split(x, axis=0, num_outputs=2)"])
 def test_results_share_no_memory_with_inputs_or_each_other(body: str) -> None:
     graph = parse_graph(f'graph "g" opset 18 (x: float32[n, m]) -> (y, z) {{ {body}\n z = Identity(y) }}')
     x = np.ones((200, 100), np.float32)

@@ -36,7 +36,8 @@ WRONG = {
                                       "t = Unsqueeze(b, axes=[1])\n y = Add(x, t)",
                                       "t = Unsqueeze(b, axes=[0])\n u = Transpose(t, perm=[1, 0])\n "
                                       "v = ReduceMean(u, axes=[0])\n y = Add(x, v)"),
-    "cancelling variance": (X, "m = ReduceMean(x, axes=[1])\n d = Sub(x, m)\n q = Mul(d, d)\n y = ReduceMean(q, axes=[1])",
+    "cancelling variance": (X, "m = ReduceMean(x, axes=[1])\n d = Sub(x, m)\n q = Mul(d, d)\n "
+                               "y = ReduceMean(q, axes=[1])",
                             "k = constant float32[] 3000\n s = Add(x, k)\n m = ReduceMean(s, axes=[1])\n "
                             "q = Mul(s, s)\n e = ReduceMean(q, axes=[1])\n p = Mul(m, m)\n y = Sub(e, p)"),
     "dtype": (X, "y = Relu(x)", "h = Relu(x)\n y = Cast(h, to=11)"),
@@ -53,6 +54,7 @@ def test_planted_errors_are_rejected(name: str) -> None:
     assert verdict.reason and verdict.worst is not None
 
 
+WEIGHT = f"w = constant float32[12, 2] [{', '.join(str(i * 0.37 % 1) for i in range(24))}]"
 RIGHT = {
     "double negation": (X, "a = Neg(x)\n y = Neg(a)", "y = Identity(x)"),
     "reassociated sum": (X, "a = constant float32[] 0.3\n b = constant float32[] 0.7\n t = Add(x, a)\n y = Add(t, b)",
@@ -62,11 +64,10 @@ RIGHT = {
     "softmax written out": (X, "y = Softmax(x, axis=-1)",
                             "m = ReduceMax(x, axes=[-1])\n d = Sub(x, m)\n e = Exp(d)\n "
                             "s = ReduceSum(e, axes=[-1])\n y = Div(e, s)"),
-    "scale moved through matmul": (X, "w = constant float32[12, 2] [%s]\n k = constant float32[] 0.3\n "
-                                   "t = Mul(x, k)\n y = MatMul(t, w)" % ", ".join(str(i * 0.37 % 1) for i in range(24)),
-                                   "w = constant float32[12, 2] [%s]\n k = constant float32[] 0.3\n "
-                                   "t = MatMul(x, w)\n y = Mul(t, k)" % ", ".join(str(i * 0.37 % 1) for i in range(24))),
-    "the arg max of a scaled value": (X, "k = constant float32[] 3\n a = Mul(x, k)\n b = Add(a, x)\n y = ArgMax(b, axis=1)",
+    "scale moved through matmul": (X, f"{WEIGHT}\n k = constant float32[] 0.3\n t = Mul(x, k)\n y = MatMul(t, w)",
+                                   f"{WEIGHT}\n k = constant float32[] 0.3\n t = MatMul(x, w)\n y = Mul(t, k)"),
+    "the arg max of a scaled value": (X, "k = constant float32[] 3\n a = Mul(x, k)\n b = Add(a, x)\n "
+                                         "y = ArgMax(b, axis=1)",
                                       "k = constant float32[] 4\n a = Mul(x, k)\n y = ArgMax(a, axis=1)"),
     "integers wrap": (INTS, "k = constant int32[] 2\n y = Mul(x, k)", "y = Add(x, x)"),
     "random": (X, "r = RandomNormalLike(x)\n y = Add(x, r)", "r = RandomNormalLike(x)\n y = Add(r, x)"),
@@ -159,7 +160,8 @@ def folded(dtype: str, fold: bool, fault: str = "") -> Graph:
     else:
         weight, bias, gain, shift, mean, variance = (array.astype(np.float32) for array in stored)
         scale = gain / np.sqrt(variance + np.float32(1e-2 if fault == "epsilon" else 1e-5))
-        weight, bias = (weight * scale[:, None, None, None]).astype(dtype), ((bias - mean) * scale + shift).astype(dtype)
+        weight = (weight * scale[:, None, None, None]).astype(dtype)
+        bias = ((bias - mean) * scale + shift).astype(dtype)
         y = b.Conv(x, weight, *([] if fault == "bias" else [bias]), pads=[1, 1, 1, 1])
     b.output(b.Relu(y), "y")
     return b.graph()
@@ -222,8 +224,8 @@ def test_control_flow_branches_are_both_tried() -> None:
 
 
 def test_what_cannot_be_compared_is_not_validated() -> None:
-    chaotic = "\n ".join(["s0 = Sin(x)", *(f"k{i} = constant float32[] 1e6\n t{i} = Mul(s{i - 1}, k{i})\n s{i} = Sin(t{i})"
-                                           for i in range(1, 4)), "y = Identity(s3)"])
+    turns = [f"k{i} = constant float32[] 1e6\n t{i} = Mul(s{i - 1}, k{i})\n s{i} = Sin(t{i})" for i in range(1, 4)]
+    chaotic = "\n ".join(["s0 = Sin(x)", *turns, "y = Identity(s3)"])
     verdict = both(chaotic, chaotic)
     assert verdict.status == "not validated" and "could be compared" in verdict.reason
 
