@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -19,6 +19,7 @@ from .types import RawAttribute, TensorType, Type
 
 _log = logging.getLogger(__name__)
 _KIND = onnx.defs.OpSchema.AttrType
+_NEGATIVE_AXES = 11  # the opset that lets axes count from the back
 _OPTION = onnx.defs.OpSchema.FormalParameterOption
 TypeOf = Callable[[str], Type | None]
 
@@ -119,18 +120,31 @@ def _promote(record: Operator, node: Node, attrs: dict[str, object], found: onnx
     return inputs
 
 
-def restore_untyped(node: Node, names: Mapping[int, str], found: onnx.defs.OpSchema | None, type_of: TypeOf) -> None:
-    """Undo promotions whose element type the writer could not know again: the input comes back, as RUNTIME."""
-    record = find(node.op, node.domain)
-    if node.is_opaque or record is None or found is None:
-        return
-    for name, index in record.static.items():
-        if index not in names or node.attrs.get(name) is RUNTIME or node.attrs.get(name) is None:
-            continue
-        if _static_dtype(node, found, index, node.attrs[name], type_of) is None:
-            inputs = list(node.inputs) + [""] * (index + 1 - len(node.inputs))
-            inputs[index] = names[index]
-            node.inputs, node.attrs[name] = tuple(inputs), RUNTIME
+@dataclass
+class Original:
+    """A node as the file has it, for the case that its canonical form could not be written again."""
+
+    node: Node
+    inputs: tuple[str, ...]
+    attrs: dict[str, object]
+
+    def secure(self, opset: int, type_of: TypeOf) -> None:
+        """Once types are known: what cannot be written back at its own opset is taken back.
+
+        First the promotion of inputs whose element type is not known; if that does not help, the node is opaque.
+        """
+        node, record = self.node, find(self.node.op, self.node.domain)
+        if node.is_opaque or record is None or not isinstance(write_node(node, opset, type_of), str):
+            return
+        inputs = list(node.inputs)
+        for name, index in record.static.items():
+            if index < len(self.inputs) and self.inputs[index] and name not in self.attrs:
+                inputs += [""] * (index + 1 - len(inputs))
+                inputs[index] = self.inputs[index]
+                node.attrs[name] = RUNTIME
+        node.inputs = tuple(inputs)
+        if isinstance(write_node(node, opset, type_of), str):
+            node.inputs, node.attrs, node.version = self.inputs, self.attrs, 0
 
 
 # Writing
@@ -176,6 +190,7 @@ def _write_known(node: Node, record: Operator, found: onnx.defs.OpSchema, attrs:
             if value is RUNTIME:
                 return f"{node.op} at opset {opset} needs a constant {name}"
             if _must_write(record, name, value, formal):
+                value = _from_front(node, name, value, type_of) if opset < _NEGATIVE_AXES else value
                 done.attrs.append((name, value, kind_number(formal.type)))
             continue
         index = record.static.get(name)
@@ -188,6 +203,19 @@ def _write_known(node: Node, record: Operator, found: onnx.defs.OpSchema, attrs:
         if value is not None and not is_default(record, name, value):
             return f"{node.op} at opset {opset} has no {name}"
     return _input_problem(node, found, done, opset, type_of) or done
+
+
+def _from_front(node: Node, name: str, value: object, type_of: TypeOf) -> object:
+    """Axes counted from the front: before opset 11 only runtimes, not the standard, take negative ones."""
+    type_ = type_of(node.inputs[0]) if name in ("axis", "axes") and node.inputs and not node.domain else None
+    axes = value if isinstance(value, tuple) else (value,)
+    if not isinstance(type_, TensorType) or type_.rank is None or not all(isinstance(axis, int) for axis in axes):
+        return value
+    rank = type_.rank + (len(axes) if node.op == "Unsqueeze" else 0)
+    if any(not -rank <= axis for axis in axes):
+        return value
+    front = tuple(axis + rank if axis < 0 else axis for axis in axes)
+    return front if isinstance(value, tuple) else front[0]
 
 
 def _must_write(record: Operator, name: str, value: object, formal: onnx.defs.OpSchema.Attribute) -> bool:
@@ -289,9 +317,7 @@ def _input_problem(node: Node, found: onnx.defs.OpSchema, done: Written, opset: 
     while done.inputs and done.inputs[-1] == "":
         done.inputs.pop()
     if not found.min_input <= len(done.inputs) <= found.max_input:
-        required = [formal.name for formal in found.inputs if formal.option == _OPTION.Single]
-        if len(done.inputs) > found.max_input or len(done.inputs) < len(required):
-            return f"{node.op} at opset {opset} has not {len(done.inputs)} inputs"
+        return f"{node.op} at opset {opset} has not {len(done.inputs)} inputs"
     for index, given in enumerate(done.inputs):
         formal = formal_input(found, index)
         type_ = type_of(given) if isinstance(given, str) and given else None
@@ -308,10 +334,3 @@ def verbatim_problem(node: Node, old: int, new: int) -> str | None:
     if before is not None and after is not None and before.since_version == after.since_version:
         return None
     return f"{node.label} is kept verbatim and means something else, or nothing, at opset {new}"
-
-
-def static_names(node: Node, inputs: Sequence[str]) -> dict[int, str]:
-    """Input names at the static positions of a node's operator."""
-    record = find(node.op, node.domain)
-    wanted = record.static.values() if record else ()
-    return {index: inputs[index] for index in wanted if index < len(inputs) and inputs[index]}

@@ -11,10 +11,9 @@ from ..canonical import version_at
 from ..errors import InvalidModel
 from ..inference import infer
 from ..ir import Graph, NameSupply, Node
-from ..operators import schema
 from ..structure import check_structure, drop_unused_constants
 from ..types import RawAttribute
-from ..versions import restore_untyped, verbatim_problem
+from ..versions import Original, verbatim_problem
 from .naming import nested_graphs, own_names
 from .reader import Lookup, Reader, read_opsets
 from .tensors import ExternalFiles
@@ -50,7 +49,7 @@ class _Inliner:
         self.root, self.keep = root, keep
         self.names = NameSupply(root.names() | set(root.defaults))
         self.done: list[str] = []
-        self.promoted: list[tuple[Node, dict[int, str], Lookup]] = []
+        self.originals: list[tuple[Original, Lookup]] = []
         self.functions: dict[tuple[str, str, str], FunctionProto] = dict(root.functions)  # type: ignore[arg-type]
 
     def visit(self, graph: Graph, parent: Lookup | None, stack: list[tuple[str, str, str]]) -> None:
@@ -97,7 +96,7 @@ class _Inliner:
             for node in each.nodes:
                 opset = self.root.opsets.setdefault(node.domain, opsets.get(node.domain, 1))
                 node.version = version_at(node.op, node.domain, opset) if node.version else 0
-        self.promoted += [(node, names, lookup) for _, node, names in reader.promoted]
+        self.originals += reader.originals
         graph.constants.update(scratch.constants)
         return scratch.nodes
 
@@ -105,9 +104,8 @@ class _Inliner:
         """Infer types; undo what could not be written without them."""
         check_structure(self.root)
         infer(self.root)
-        for node, names, lookup in self.promoted:
-            opset = self.root.opsets.get(node.domain, 0)
-            restore_untyped(node, names, schema(node.op, opset, node.domain), lookup.type)
+        for original, lookup in self.originals:
+            original.secure(self.root.opsets.get(original.node.domain, 0), lookup.type)
         for graph in self.root.walk():
             drop_unused_constants(graph)
 

@@ -12,10 +12,9 @@ from ..constants import Constant
 from ..errors import EgraftError, InvalidModel
 from ..inference import infer
 from ..ir import Graph, NameSupply, Node
-from ..operators import schema
 from ..structure import check_structure, drop_unused_constants
 from ..types import TensorType, Type
-from ..versions import canonicalize, restore_untyped, static_names
+from ..versions import Original, canonicalize
 from .naming import own_names, rename_definitions
 from .tensors import ExternalFiles, read_sparse, read_tensor
 from .values import read_attribute, read_type
@@ -49,9 +48,8 @@ def read_model(model: ModelProto, files: ExternalFiles) -> Graph:
 
 def _infer(graph: Graph, reader: Reader) -> None:
     infer(graph)
-    for each, node, names in reader.promoted:
-        restore_untyped(node, names, schema(node.op, reader.opsets.get(node.domain, 0), node.domain),
-                        reader.lookups[id(each)].type)
+    for original, lookup in reader.originals:
+        original.secure(reader.opsets.get(original.node.domain, 0), lookup.type)
     for each in graph.walk():
         drop_unused_constants(each, reader.lookups[id(each)].listed)
 
@@ -114,7 +112,7 @@ class Reader:
         self.opsets, self.ir_version, self.files = opsets, ir_version, files
         self.functions: dict[tuple[str, str, str], onnx.FunctionProto] = {}
         self.symbols = NameSupply(set())
-        self.promoted: list[tuple[Graph, Node, dict[int, str]]] = []
+        self.originals: list[tuple[Original, Lookup]] = []
         self.lookups: dict[int, Lookup] = {}
         self._names: NameSupply | None = None
 
@@ -241,10 +239,10 @@ class Reader:
                 raise type(error)(f"{node.label}, {error.where}", error.found, error.fix) from error
         if (domain, node.op, node.overload) in self.functions:
             return node
-        before = node.inputs
+        original = Original(node, node.inputs, node.attrs)
         canonicalize(node, self.opsets.get(domain, 0), lookup.constant)
-        if before != node.inputs:
-            self.promoted.append((graph, node, static_names(node, before)))
+        if not node.is_opaque:
+            self.originals.append((original, lookup))
         return node
 
 

@@ -141,8 +141,6 @@ def _write_softmax(attrs: dict[str, object], version: int) -> dict[str, object] 
     axis = out.get("axis", -1)
     if version >= 13:
         return None if flatten else out
-    if version < 11 and int(axis) < 0:  # type: ignore[call-overload]
-        return None
     return out if flatten or axis == -1 else None
 
 
