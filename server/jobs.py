@@ -1,0 +1,298 @@
+"""`/v1/jobs`: take models, tell how they fare, hand out results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+
+from graphs.errors import InvalidOption
+
+from . import worker
+from .errors import InternalError, NotFound, NotReady, QueueFull
+from .options import flag, number, parameters, read_options
+from .service import Service, service_of
+from .settings import build_digest
+from .store import DONE, FAILED, FINISHED, QUEUED, RUNNING, Job, new_id
+from .supervisor import kill_group, worker_environment
+from .uploads import Upload, receive
+from .views import events, job_problem, job_view, require_done, wait_for
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+MAX_WAIT = 600.0
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_BODY: dict[str, Any] = {
+    "parameters": parameters(),
+    "requestBody": {"required": True, "content": {
+        "application/octet-stream": _BINARY, "application/onnx": _BINARY,
+        "application/json": {"schema": {"type": "object", "description": "a graph in the JSON form"}},
+        "multipart/form-data": {"schema": {"type": "object", "required": ["model"], "properties": {
+            "model": {"type": "string", "format": "binary"},
+            "inputs": {"type": "string", "format": "binary", "description": "an .npz file for the validation"}}}}}},
+}
+
+
+# ---------------------------------------------------------------- taking jobs
+
+
+def new_job(service: Service, upload: Upload, folder: Path, kind: str, options: dict[str, Any], reuse: bool) -> Job:
+    """Make an upload a durable job. `folder` holds `upload/` and becomes the job's."""
+    waiting = service.store.counts()
+    if waiting[QUEUED] >= service.settings.max_queue:
+        raise QueueFull("job", f"{waiting[QUEUED]} jobs wait", "send it again later")
+    request = {"kind": kind, "options": options, "timings": service.settings.timings, **upload.mains,
+               "memory": service.settings.job_memory, "reuse": reuse}
+    canonical = json.dumps([kind, options, upload.digest(), service.settings.timings, build_digest()], sort_keys=True)
+    job = Job(id=new_id(), kind=kind, state=QUEUED, name=" and ".join(
+        file for part, file in upload.mains.items() if part != "inputs"), bytes=upload.bytes, request=request,
+        key=hashlib.sha256(canonical.encode()).hexdigest(), created=time.time(), attempts=0)
+    (folder / worker.REQUEST).write_text(json.dumps(request, indent=1), encoding="utf-8")
+    folder.rename(service.store.folder(job.id))
+    service.store.add(job)
+    service.supervisor.notify()
+    return job
+
+
+async def take(request: Request, kind: str, mains: tuple[str, ...]) -> tuple[Service, Job, Upload]:
+    """Receive an upload and make it a job."""
+    service = service_of(request)
+    folder = service.store.incoming / new_id()
+    (folder / worker.UPLOAD).mkdir(parents=True, mode=0o700)
+    try:
+        upload = await receive(request, folder / worker.UPLOAD, service.settings.max_upload, mains)
+        reuse = flag(upload.fields, "reuse", True)
+        number(upload.fields, "wait", 0.0, MAX_WAIT)
+        options = check_options(upload) if kind == "check" else optimize_options(upload)
+        job = await run_in_threadpool(new_job, service, upload, folder, kind, options, reuse)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return service, job, upload
+
+
+def optimize_options(upload: Upload) -> dict[str, Any]:
+    """The options that a worker gets: all fields, so that a changed default is another request."""
+    return read_options(upload.fields).model_dump(mode="json", exclude={"inputs", "timings"})
+
+
+def check_options(upload: Upload) -> dict[str, Any]:
+    """The options of a check: those of `optimize` that mean something there."""
+    used = {"precision", "rtol", "atol", "dims", "seed"}
+    given = read_options(upload.fields)
+    odd = given.model_fields_set - used
+    if odd:
+        raise InvalidOption(min(odd), "a check has no such option", f"it takes {', '.join(sorted(used))}")
+    return given.model_dump(mode="json", include=used)
+
+
+@router.post("", status_code=202, openapi_extra=_BODY, responses={200: {"description": "done within `wait` seconds"}})
+async def create_job(request: Request) -> Response:
+    """Send a model. The body is an ONNX model or a JSON graph, or multipart with `model` and its external data."""
+    service, job, upload = await take(request, "optimize", ("model",))
+    job = await wait_for(request, service, job, number(upload.fields, "wait", 0.0, MAX_WAIT))
+    return answer(service, job)
+
+
+def answer(service: Service, job: Job) -> Response:
+    """200 with a finished job, 202 with one that is not, the problem of one that failed."""
+    view = job_view(service, job)
+    if job.state == FAILED:
+        raise job_problem(job)
+    return JSONResponse(view, 200 if job.state in FINISHED else 202, {"Location": view["links"]["self"]})
+
+
+# ---------------------------------------------------------------- telling about jobs
+
+
+@router.get("")
+def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=500)] = 50, before: int | None = None,
+              state: Literal["queued", "running", "done", "failed", "cancelled"] | None = None) -> dict[str, Any]:
+    """Jobs, the youngest first. `next` is the address of the following page."""
+    service = service_of(request)
+    rows = service.store.page(limit + 1, before, state, "optimize")
+    more = f"/v1/jobs?limit={limit}&before={rows[limit - 1].number}" if len(rows) > limit else None
+    if more and state:
+        more += f"&state={state}"
+    return {"jobs": [job_view(service, row) for row in rows[:limit]], "next": more}
+
+
+@router.get("/{job}")
+def get_job(request: Request, job: str) -> dict[str, Any]:
+    """State, progress and summary of a job."""
+    service = service_of(request)
+    return job_view(service, service.job(job))
+
+
+@router.delete("/{job}")
+def cancel_job(request: Request, job: str, purge: bool = False) -> dict[str, Any]:
+    """Cancel a job; a running worker is killed. With `purge` its files and its row are removed, whatever its state."""
+    service = service_of(request)
+    row = service.job(job)
+    service.supervisor.cancel(row.id)
+    view = job_view(service, service.job(job))
+    if purge:
+        service.store.remove(row.id)
+    return view
+
+
+@router.get("/{job}/events", response_class=StreamingResponse,
+            responses={200: {"content": {"text/event-stream": {}}, "description": "server-sent events"}})
+async def job_events(request: Request, job: str) -> Response:
+    """Server-sent events: `progress`, `state`, and `end` with the finished job."""
+    service = service_of(request)
+    row = await run_in_threadpool(service.job, job)
+    last = request.headers.get("last-event-id", "")
+    return StreamingResponse(events(request, service, row, int(last) if last.isdigit() else 0),
+                             media_type="text/event-stream", headers={"Cache-Control": "no-store",
+                                                                      "X-Accel-Buffering": "no"})
+
+
+# ---------------------------------------------------------------- results
+
+
+def result_file(request: Request, name: str, file: str) -> Path:
+    """A file of a finished job. Raises NotReady, NotFound, or the job's own problem."""
+    service = service_of(request)
+    job = service.job(name)
+    require_done(job)
+    path = service.attempt(job) / worker.RESULT / file
+    if job.kind != "optimize" or not path.is_file():
+        raise NotFound(f"job {job.id}", f"it has no {file}", "send the model again")
+    return path
+
+
+def model_file(request: Request, name: str) -> Path:
+    """The optimized model of a job."""
+    service = service_of(request)
+    return result_file(request, name, f"{Path(service.job(name).request.get('model', '')).stem}.onnx")
+
+
+@router.get("/{job}/model", response_class=FileResponse)
+def job_model(request: Request, job: str) -> Response:
+    """The optimized model: ONNX bytes, or a zip archive where its weights are in a file of their own."""
+    path = model_file(request, job)
+    data = [each for each in path.parent.iterdir() if each.name.startswith(path.name + ".")]
+    if not data:
+        return FileResponse(path, media_type="application/octet-stream", filename=f"{path.stem}.optimized.onnx")
+    archive = path.parent.parent / "model.zip"
+    if not archive.exists():
+        _zip(archive, [path, *data])
+    return FileResponse(archive, media_type="application/zip", filename=f"{path.stem}.optimized.zip")
+
+
+def _zip(archive: Path, files: list[Path]) -> None:
+    part = archive.with_name(f"{archive.name}.{new_id()}")
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as target:
+            for file in files:
+                target.write(file, file.name)
+        part.replace(archive)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@router.get("/{job}/graph", response_class=FileResponse)
+def job_graph(request: Request, job: str, form: Literal["json", "text"] = "json") -> Response:
+    """The optimized graph in the JSON form, or in the text form (weights as digests)."""
+    path = model_file(request, job)
+    target = path.parent.parent / ("graph.json" if form == "json" else "graph.txt")
+    if not target.exists():
+        _convert(path, target, service_of(request).settings.job_seconds)
+    return FileResponse(target, media_type="application/json" if form == "json" else "text/plain; charset=utf-8")
+
+
+def _convert(source: Path, target: Path, seconds: float) -> None:
+    process = subprocess.Popen([sys.executable, "-P", "-m", "server.worker", "--convert", str(source.resolve()),
+                                str(target.resolve())], env=worker_environment(), cwd=target.parent / "scratch",
+                               stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        pass  # the status below tells
+    finally:
+        kill_group(process)
+    if process.returncode != 0 or not target.exists():
+        raise InternalError("graph", f"the graph could not be written (status {process.returncode})",
+                            "fetch the model instead")
+
+
+@router.get("/{job}/trace", response_class=FileResponse)
+def job_trace(request: Request, job: str) -> Response:
+    """The trace: every rewrite with its place, before and after."""
+    path = result_file(request, job, "trace.json")
+    return FileResponse(path, media_type="application/json", filename=f"{job}.trace.json",
+                        content_disposition_type="inline")
+
+
+@router.get("/{job}/trace/{step}")
+def job_step(request: Request, job: str, step: int) -> dict[str, Any]:
+    """One step of the trace."""
+    steps = json.loads(result_file(request, job, "trace.json").read_text(encoding="utf-8"))["steps"]
+    if not 0 <= step < len(steps):
+        found = f"the steps are 0 to {len(steps) - 1}" if steps else "the trace is empty: the input was handed back"
+        raise NotFound(f"step {step}", found, "see the trace")
+    found_step = steps[step]
+    assert isinstance(found_step, dict)
+    return found_step
+
+
+@router.get("/{job}/report")
+def job_report(request: Request, job: str, form: Literal["json", "html"] = "json") -> Response:
+    """The report, as JSON or as a self-contained page."""
+    path = result_file(request, job, "report.json")
+    if form == "json":
+        return FileResponse(path, media_type="application/json", filename=f"{job}.report.json",
+                            content_disposition_type="inline")
+    from optimizer.report_html import render
+
+    return Response(render(json.loads(path.read_text(encoding="utf-8"))), media_type="text/html")
+
+
+# ---------------------------------------------------------------- checks
+
+checks = APIRouter(prefix="/v1/checks", tags=["checks"])
+_TWO = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": {
+    "type": "object", "required": ["a", "b"], "properties": {
+        "a": {"type": "string", "format": "binary"}, "b": {"type": "string", "format": "binary"},
+        "inputs": {"type": "string", "format": "binary"}}}}}}}
+
+
+@checks.post("", openapi_extra=_TWO, responses={202: {"description": "not done within `wait` seconds"}})
+async def create_check(request: Request) -> Response:
+    """Are two models (multipart parts `a` and `b`) equal? Waits 60 s unless `wait` says otherwise."""
+    service, job, upload = await take(request, "check", ("a", "b"))
+    job = await wait_for(request, service, job, number(upload.fields, "wait", 60.0, MAX_WAIT))
+    if job.state in (QUEUED, RUNNING):
+        return answer(service, job)
+    return check_answer(service, job)
+
+
+@checks.get("/{job}")
+def get_check(request: Request, job: str) -> Response:
+    """A check: its state, and what was found when it is done."""
+    service = service_of(request)
+    row = service.job(job)
+    if row.kind != "check":
+        raise NotFound(f"check {job[:80]!r}", "there is no such check", "send one with POST /v1/checks")
+    return check_answer(service, row) if row.state in FINISHED else JSONResponse(job_view(service, row))
+
+
+def check_answer(service: Service, job: Job) -> Response:
+    """The verdict."""
+    if job.state == FAILED:
+        raise job_problem(job)
+    if job.state != DONE:
+        raise NotReady(f"check {job.id}", f"it was {job.state}", "send the models again")
+    found = json.loads((service.attempt(job) / worker.RESULT / "report.json").read_text(encoding="utf-8"))
+    return JSONResponse({**job_view(service, job), "result": found})

@@ -1,0 +1,108 @@
+"""Options of a request: query parameters or form fields with the names of `optimizer.options.Options`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, get_origin
+
+from graphs.errors import InvalidOption
+from optimizer.options import Options
+
+# Parameters of the request that are no options, and other spellings of options (those of the command line).
+CONTROLS = {"wait": "answer the finished job if it ends within so many seconds",
+            "name": "file name of the model, for a body that brings none",
+            "reuse": "false: work again even where the store has the answer"}
+SPELLINGS = {"dim": "dims", "disable_rule": "disabled_rules", "disabled_rule": "disabled_rules"}
+# Options that name files of the server, and what to do instead.
+NOT_HERE = {"timings": "the service has a timing database of its own; leave it out",
+            "inputs": "send the .npz file as the part `inputs` of a multipart body"}
+
+
+def read_options(fields: Iterable[tuple[str, str]]) -> Options:
+    """The options among the parameters of a request. Raises InvalidOption."""
+    from optimizer.command_line import make_options, parse_dims
+
+    values: dict[str, Any] = {}
+    for spelled, text in fields:
+        name = spelled.replace("-", "_")
+        name = SPELLINGS.get(name, name)
+        if name in CONTROLS or not text:
+            continue
+        if name in NOT_HERE:
+            raise InvalidOption(spelled, "the service does not read files by a path that comes with a request",
+                                NOT_HERE[name])
+        info = Options.model_fields.get(name)
+        if info is None:
+            raise InvalidOption(spelled, "there is no such option", _suggest(name))
+        if name == "dims":
+            values.setdefault("dims", {}).update(parse_dims([text]))
+        elif get_origin(info.annotation) is list:
+            values.setdefault(name, []).append(text)
+        elif name in values:
+            raise InvalidOption(spelled, "it is given twice", "give it once")
+        else:
+            values[name] = text
+    if "@" in values.get("target", ""):
+        raise InvalidOption("target", f"{values['target']!r} names a file of the server",
+                            "name a target of /v1/targets")
+    options = make_options(values)
+    assert isinstance(options, Options)
+    return options
+
+
+def control(fields: Iterable[tuple[str, str]], name: str) -> str | None:
+    """The last value of a parameter that is no option."""
+    return next((value for key, value in reversed(list(fields)) if key == name), None)
+
+
+def flag(fields: Iterable[tuple[str, str]], name: str, default: bool) -> bool:
+    """A parameter that is yes or no."""
+    text = control(fields, name)
+    if text is None:
+        return default
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise InvalidOption(name, f"{text!r}", "give true or false")
+    return words[text.lower()]
+
+
+def number(fields: Iterable[tuple[str, str]], name: str, default: float, most: float) -> float:
+    """A parameter that is a number from 0 to `most`; what is larger is `most`."""
+    text = control(fields, name)
+    if text is None:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not value >= 0:
+        raise InvalidOption(name, f"{text!r}", "give a number of seconds, 0 or more")
+    return min(value, most)
+
+
+def _suggest(name: str) -> str:
+    known = [each for each in [*Options.model_fields, *CONTROLS] if each not in NOT_HERE]
+    close = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}"
+
+
+def parameters() -> list[Mapping[str, Any]]:
+    """The query parameters for OpenAPI."""
+    rows: list[Mapping[str, Any]] = []
+    schema = Options.model_json_schema()
+    for name, row in schema["properties"].items():
+        if name in NOT_HERE:
+            continue
+        shape = {key: value for key, value in row.items() if key not in ("title", "description")}
+        text = row.get("description", "")
+        spelled = name
+        if name == "dims":
+            spelled, shape = "dim", {"type": "array", "items": {"type": "string"}}
+            text = f"NAME=1,8: {text}; repeatable"
+        rows.append({"name": spelled, "in": "query", "required": False, "schema": shape, "description": text})
+    shapes = {"wait": {"type": "number", "minimum": 0}, "reuse": {"type": "boolean", "default": True}}
+    for name, text in CONTROLS.items():
+        rows.append({"name": name, "in": "query", "required": False, "schema": shapes.get(name, {"type": "string"}),
+                     "description": text})
+    return rows

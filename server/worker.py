@@ -1,0 +1,181 @@
+"""The process of one job: `python -m server.worker FOLDER PARENT` reads `request.json`, leaves `outcome.json`.
+
+Whatever a model does to it (memory, crashes, endless work) stays in this process; the service only reads files.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphs.errors import EgraftError
+
+from .errors import InternalError, LimitReached
+
+OUTCOME, REQUEST, PROGRESS = "outcome.json", "request.json", "progress.jsonl"
+UPLOAD, RESULT, ATTEMPT = "upload", "result", "attempt"
+
+
+def main(arguments: list[str]) -> int:
+    """Do the job of a folder; the outcome is in the file, not in the exit status."""
+    folder = Path(arguments[0])
+    _die_with_parent(int(arguments[1]))
+    request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
+    _limit_memory(request["memory"])
+    try:
+        outcome = {"state": "done", "summary": TASKS[request["kind"]](folder, request)}
+    except EgraftError as error:
+        outcome = {"state": "failed", "problem": _without_folder(error.problem(), folder)}
+    except MemoryError:
+        outcome = {"state": "failed", "problem": _out_of_memory(request["memory"]).problem()}
+    except Exception as error:
+        traceback.print_exc()
+        found = InternalError("job", f"{type(error).__name__}: {error}", "this is a defect of egraft, please report it "
+                              "with the worker.log of the job")
+        outcome = {"state": "failed", "problem": _without_folder(found.problem(), folder)}
+    write_json(folder / ATTEMPT / OUTCOME, outcome)
+    return 0
+
+
+def _out_of_memory(limit: int) -> LimitReached:
+    return LimitReached("job", f"it needs more than {limit >> 20} MiB of memory",
+                        "lower the effort, or start the service with a larger EGRAFT_JOB_MEMORY")
+
+
+def _die_with_parent(parent: int) -> None:
+    """On Linux: be killed when the service is gone, so that it does not meet its own job after a restart."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _limit_memory(limit: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
+
+
+def _without_folder(problem: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The problem without the paths of the server in it."""
+    upload = f"{folder / UPLOAD}{os.sep}"
+    return {key: value.replace(upload, "").replace(str(folder), "the job") if isinstance(value, str) else value
+            for key, value in problem.items()}
+
+
+# ---------------------------------------------------------------- optimize
+
+
+def _optimize(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    from optimizer.options import Options
+    from optimizer.pipeline import optimize_file
+    from optimizer.progress import Event
+
+    options = Options(**request["options"], timings=request["timings"],
+                      inputs=str(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None)
+    with (folder / ATTEMPT / PROGRESS).open("a", encoding="utf-8") as lines:
+
+        def tell(event: Event) -> None:
+            lines.write(json.dumps(plain(event.to_dict())) + "\n")
+            lines.flush()
+
+        result = optimize_file(folder / UPLOAD / request["model"], options, tell)
+    results = folder / ATTEMPT / RESULT
+    report = {**result.report, "options": {**result.report.get("options", {}), "inputs": request.get("inputs"),
+                                           "timings": None}}
+    result.save(results / f"{Path(request['model']).stem}.onnx")
+    write_json(results / "report.json", report)
+    write_json(results / "trace.json", result.trace.to_dict())
+    return summary(report)
+
+
+def summary(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What the list of jobs says about a result."""
+    measured = report.get("measured") or {}
+    predicted = report.get("predicted")
+    validation = report.get("validation") or {}
+    outputs = validation.get("outputs") or []
+    worst = max(outputs, key=lambda row: _number(row.get("ratio")), default=None)
+    return {
+        "target": report["target"]["name"],
+        "nodes_before": report["before"]["nodes"],
+        "nodes_after": report["after"]["nodes"],
+        "unchanged": report.get("unchanged"),
+        "predicted_speed_up": predicted["before"] / predicted["after"] if predicted and predicted["after"] else None,
+        **{key: measured.get(key) for key in ("speed_up", "low", "high", "verdict", "note")},
+        "valid": validation.get("ok"),
+        "error": None if worst is None else {key: worst.get(key) for key in ("name", "error", "allowed", "against")},
+        "steps": report["steps"],
+        "warnings": len(report.get("warnings", ())),
+        "seconds": report["seconds"],
+    }
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float | str) else 0.0  # infinities come as text
+
+
+# ---------------------------------------------------------------- check, graph
+
+
+def _check(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    from graphs import load
+    from optimizer.commands import load_feeds
+    from runtime.validation import validate
+
+    left, right = (load(folder / UPLOAD / request[part]) for part in ("a", "b"))
+    feeds = load_feeds(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None
+    options = request["options"]
+    sizes = {name: values[0] for name, values in options.get("dims", {}).items()} or None
+    found = validate(left, right, options.get("precision", "rounding"), feeds=feeds, seed=options.get("seed", 0),
+                     sizes=sizes, rtol=options.get("rtol"), atol=options.get("atol"))
+    write_json(folder / ATTEMPT / RESULT / "report.json", found.to_dict())
+    return {"equal": found.ok, "status": found.status, "text": found.summary()}
+
+
+TASKS = {"optimize": _optimize, "check": _check}
+
+
+def convert(source: Path, target: Path) -> int:
+    """Write a model in another form (its own process: a graph in JSON may take gigabytes)."""
+    from graphs import load, save
+
+    save(load(source), target)
+    return 0
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def plain(value: Any) -> Any:
+    """The value with what JSON lacks (NaN, infinities) as text."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON so that the file is there whole or not at all."""
+    from optimizer.result import write_text
+
+    write_text(path, json.dumps(plain(value), ensure_ascii=False, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--convert":
+        sys.exit(convert(Path(sys.argv[2]), Path(sys.argv[3])))
+    sys.exit(main(sys.argv[1:]))
