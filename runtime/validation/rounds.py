@@ -18,7 +18,7 @@ from .pins import DISCRETE, OPAQUE, RANDOM, Journal, Pins, Unpinnable, node_func
 from .report import OutputCheck, Round
 from .twins import TINY, Twin, TwinProgram, has_narrow_floats
 
-LARGE_BYTES = 100 << 20  # weights beyond this: one moved run, float64 in the first round only
+LARGE_BYTES = 32 << 20  # weights and values beyond this: one moved run, float64 in the first round only
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
 PLAIN = Twin()
 
@@ -35,7 +35,6 @@ class Comparison:
         self.journal = Journal(seed=seed)
         self.notes: list[str] = []
         self.weights = sum(constant.nbytes for each in original.walk() for constant in each.constants.values())
-        self.large = self.weights > LARGE_BYTES
         self.fixed = frozenset(name for name, found in constraints(original).items() if found.kind != "nonzero")
         self.has_narrow = any(has_narrow_floats(graph) for graph in (original, optimized))
         self._probed: dict[tuple[object, ...], tuple[dict[str, Any], dict[str, list[list[Any]]]]] = {}
@@ -45,12 +44,21 @@ class Comparison:
         self.jumping = self._jumping_outputs()
 
     @property
+    def size(self) -> int:
+        """Bytes of weights and of the values that are alive at one time (known after a probe)."""
+        plain = self._programs.get((True, PLAIN))
+        return self.weights + (plain.peak_bytes if plain is not None else 0)
+
+    @property
+    def large(self) -> bool:
+        """Only the most telling runs are made."""
+        return self.size > LARGE_BYTES
+
+    @property
     def slow(self) -> bool:
         """One run takes so long that further draws must be few. Judged by size, not by the clock, so that the same
         graphs get the same rounds."""
-        plain = self._programs.get((True, PLAIN))
-        peak = plain.peak_bytes if plain is not None else 0
-        return self.weights + peak > SLOW_BYTES or self.original.node_count() > SLOW_NODES
+        return self.size > SLOW_BYTES or self.original.node_count() > SLOW_NODES
 
     def _jumping_outputs(self) -> set[str]:
         free = [node for kind, node in self.pins.alone_original if kind == DISCRETE]
