@@ -121,8 +121,8 @@ class Comparison:
         return "equal" if interval is None else _verdict(interval, self.threshold)
 
     def is_clear(self) -> bool:
-        """More rounds would hardly change a verdict: all are decided, or equal within twice the floor."""
-        limit = 2 * self.floor
+        """More rounds would hardly change a verdict: all are decided, or equal within 1.5 times the floor."""
+        limit = 1.5 * self.floor
         others = [result for name, result in self.results.items() if name != self.baseline]
         return all(each.verdict != "equal" or (each.low > 1 - limit and each.high < 1 + limit) for each in others)
 
@@ -274,7 +274,7 @@ def judge(
 
 
 def estimated(
-    seconds: Mapping[str, float], baseline: str, kind: Kind, threads: int, note: str, floor: float = 0.01
+    seconds: Mapping[str, float], baseline: str, kind: Kind, threads: int, note: str, floor: float = 0.02
 ) -> Comparison:
     """A comparison of estimates: nothing was measured and `kind` says so."""
     base = max(seconds[baseline], 1e-12)
