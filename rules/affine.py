@@ -52,7 +52,7 @@ def batch_norm(scale: Operand, bias: Operand, mean: Operand, variance: Operand,
 
 
 def narrowed(dtype: str, array: np.ndarray, shape: Sequence[int] | None = None) -> Constant | None:
-    """The array as a constant of an element type, None where an element would overflow (and for bfloat16, which would lose too much)."""
+    """The array as a constant, None where an element would overflow (and for bfloat16, which would lose too much)."""
     if dtype not in _LIMIT or not np.isfinite(array).all() or (array.size and np.abs(array).max() > _LIMIT[dtype]):
         return None
     value = array.astype(numpy_dtype(dtype))

@@ -9,8 +9,8 @@ from importlib import import_module
 from .declare import Rule, allowed
 
 MODULES = (
-    "elementwise", "arithmetic", "activations", "gates", "movement", "slicing", "padding", "layout", "linear",
-    "sharing", "einsum", "convolution", "batch_norm", "normalization", "reduction",
+    "elementwise", "arithmetic", "casts", "activations", "gates", "ranges", "movement", "slicing", "padding",
+    "layout", "carrying", "linear", "gemm", "sharing", "einsum", "convolution", "batch_norm", "normalization", "reduction",
 )  # fmt: skip
 
 

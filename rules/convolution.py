@@ -245,11 +245,11 @@ def batch_norm_then_conv(m: Match) -> Outcome:
 # Padding ---------------------------------------------------------------------------------------------------
 
 
-def _joined_pads(m: Match) -> tuple[int, ...] | Refusal:
-    """The pads of a window operator `c` with those of a zero Pad `p` before it."""
+def _joined_pads(m: Match, value: float = 0.0) -> tuple[int, ...] | Refusal:
+    """The pads of a window operator `c` with those of a Pad `p` with a value before it."""
     padding = padding_of(m.p)
-    if padding is None or len(m.p.args) != 1 or pad_value(m.p) != 0.0 or m.x.rank < 3:
-        return refuse("the Pad does not fill in zeros, or its pads are not known")
+    if padding is None or len(m.p.args) != 1 or pad_value(m.p) != value or m.x.rank < 3:
+        return refuse(f"the Pad does not fill in {value}, or its pads are not known")
     if any(map(any, padding[:2])) or any(side < 0 for pair in padding for side in pair):
         return refuse("the Pad reaches batch or channels, or cuts off")
     if m.c.attrs["auto_pad"] not in ("NOTSET", "VALID"):
@@ -294,10 +294,32 @@ def pad_then_average(m: Match) -> Outcome:
         return refuse("windows that reach past the end count differently")
     if not attrs["count_include_pad"] and not _unpadded(m.c):
         return refuse("the pool leaves its own padding out of the count")
-    spatial = m.x.rank - 2
-    if any(pads[axis] >= size or pads[axis + spatial] >= size for axis, size in enumerate(attrs["kernel_shape"])):
+    if not _small_pads(m, pads):
         return refuse("runtimes want pads smaller than the window")
     return term("AveragePool", m.x, **{**attrs, "auto_pad": "NOTSET", "pads": pads, "count_include_pad": 1})
+
+
+def _small_pads(m: Match, pads: tuple[int, ...]) -> bool:
+    spatial, kernel = m.x.rank - 2, m.c.attrs["kernel_shape"]
+    return all(pads[axis] < size and pads[axis + spatial] < size for axis, size in enumerate(kernel))
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="A MaxPool takes over a Pad with minus infinity, which is what its own padding counts as.",
+    before="c:MaxPool(p:Pad(x))",
+    example="graph opset 17 (x: float32[n, 2, 4, 4]) -> (y) "
+            "{ t = Pad(x, pads=[0, 0, 1, 0, 0, 0, 0, 1], constant_value=-inf) y = MaxPool(t, kernel_shape=[2, 2]) }",
+    near_miss="graph opset 17 (x: float32[n, 2, 4, 4]) -> (y) "
+              "{ t = Pad(x, pads=[0, 0, 1, 0, 0, 0, 0, 1], constant_value=0.0) y = MaxPool(t, kernel_shape=[2, 2]) }",
+)
+def pad_then_max(m: Match) -> Outcome:
+    pads = _joined_pads(m, -np.inf)
+    if isinstance(pads, Refusal):
+        return pads
+    if m.c.attrs["ceil_mode"] or not _small_pads(m, pads):
+        return refuse("windows that reach past the end, or pads as large as the window")
+    return term("MaxPool", m.x, **{**m.c.attrs, "auto_pad": "NOTSET", "pads": pads})
 
 
 @rule(

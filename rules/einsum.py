@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
+
+from graphs.dims import DimLike, product
 
 from .declare import Leaf, Match, Operand, Outcome, refuse, rule, term
 from .values import finite_constant, is_float, number
@@ -32,7 +36,7 @@ def _sizes_agree(x: Operand, y: Operand, first: str, second: str) -> bool:
 
 @rule(
     family=FAMILY, exactness="rounding",
-    meaning="An Einsum over one shared label is a MatMul (with transposes where the labels stand in another order).",
+    meaning="An Einsum over shared labels is a MatMul (with transposes and reshapes where the labels stand otherwise).",
     before="Einsum(x, y, equation=e)",
     example="graph opset 17 (x: float32[b, 3, 4], z: float32[b, 5, 4]) -> (y) "
             "{ y = Einsum(x, z, equation=\"bij,bkj->bik\") }",
@@ -46,18 +50,33 @@ def einsum_matmul(m: Match) -> Outcome:
     if len(first) != m.x.rank or len(second) != m.y.rank or not _sizes_agree(m.x, m.y, first, second):
         return refuse("the labels do not fit, or a size of 1 is broadcast")
     summed = [label for label in first if label in second and label not in result]
-    batch = [label for label in first if label in second and label in result]
-    rows = [label for label in first if label not in second]
-    columns = [label for label in second if label not in first]
-    if len(summed) != 1 or not set(rows + columns) <= set(result) or len(columns) != 1 or not rows:
-        return refuse("not one summed label, or labels that only one operand has are summed")
-    if batch and len(rows) != 1:
-        return refuse("a product of matrices in a batch has one row label")
-    batch.sort(key=result.index)
-    rows.sort(key=result.index)
+    batch = sorted((label for label in first if label in second and label in result), key=result.find)
+    rows = sorted((label for label in first if label not in second), key=result.find)
+    columns = sorted((label for label in second if label not in first), key=result.find)
+    if not summed or not rows or not columns or not set(rows + columns) <= set(result):
+        return refuse("nothing is summed, or labels that only one operand has are summed")
+    sizes = {**dict(zip(first, m.x.shape, strict=True)), **dict(zip(second, m.y.shape, strict=True))}
+    many = (len(summed) > 1, len(rows) > 1 and bool(batch), len(columns) > 1)
     a = _arranged(m.x, first, "".join(batch + rows + summed))
     b = _arranged(m.y, second, "".join(batch + summed + columns))
-    return _arranged(term("MatMul", a, b), "".join(batch + rows + columns), result)
+    if many[0] or many[1]:
+        a = term("Reshape", a, shape=(*_dims(sizes, batch), *_merged(sizes, rows, bool(batch)),
+                                      product(_dims(sizes, summed))))
+    if many[0] or many[2]:
+        b = term("Reshape", b, shape=(*_dims(sizes, batch), product(_dims(sizes, summed)),
+                                      product(_dims(sizes, columns))))
+    value = term("MatMul", a, b)
+    if many[1] or many[2]:
+        value = term("Reshape", value, shape=_dims(sizes, batch + rows + columns))
+    return _arranged(value, "".join(batch + rows + columns), result)
+
+
+def _dims(sizes: Mapping[str, DimLike], labels: Sequence[str]) -> tuple[DimLike, ...]:
+    return tuple(sizes[label] for label in labels)
+
+
+def _merged(sizes: Mapping[str, DimLike], labels: Sequence[str], one: bool) -> tuple[DimLike, ...]:
+    return (product(_dims(sizes, labels)),) if one else _dims(sizes, labels)
 
 
 @rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphs.dtypes import FLOATS, INTEGERS
 
 from .declare import Match, Outcome, Rule, refuse, rule
-from .values import is_integer, is_negative_zero, is_number, nonnegative, splat_of
+from .values import is_integer, is_negative_zero, is_number, splat_of
 
 FAMILY = "elementwise"
 
@@ -177,16 +177,12 @@ def abs_neg(m: Match) -> Outcome:
 
 @rule(
     family=FAMILY, exactness="rounding",
-    meaning="Relu does nothing to a value that is never negative (NaN stays NaN).",
-    before="Relu(x)", after="x",
-    example="graph opset 17 (x: float32[2, 3]) -> (y) { t = Sigmoid(x) y = Relu(t) }",
-    near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { t = Tanh(x) y = Relu(t) }",
+    meaning="-(x - y) is y - x (but for the sign of zero).",
+    before="Neg(Sub(x, y))", after="Sub(y, x)",
+    example="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { t = Sub(x, z) y = Neg(t) }",
+    near_miss="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { t = Sub(x, z) y = Abs(t) }",
 )
-def relu_nonnegative(m: Match) -> Outcome:
-    view = nonnegative(m.x)
-    if view is None:
-        return refuse("nothing shows that the value is never negative")
-    m.use(view)
+def neg_sub(m: Match) -> Outcome:
     return None
 
 
@@ -271,3 +267,30 @@ def _rounded_twice(outer: str, inner: str) -> Rule:
 
 
 ROUNDED = [_rounded_twice(outer, inner) for outer in ("Floor", "Ceil", "Round") for inner in ("Floor", "Ceil", "Round")]
+
+
+def _single(op: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="exact", meaning=f"{op} of one operand is the operand.",
+        before=f"{op}(x)", after="x",
+        example=f"graph opset 17 (x: float32[2, 3]) -> (y) {{ y = {op}(x) }}",
+        near_miss=f"graph opset 17 (x: float32[2, 3], z: float32[2, 3]) -> (y) {{ y = {op}(x, z) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        return None
+
+    return guard.renamed(f"{op.lower()}-of-one")
+
+
+SINGLE = [_single(op) for op in ("Sum", "Mean", "Max", "Min")]
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Sum of two operands is Add.",
+    before="Sum(x, y)", after="Add(x, y)",
+    example="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { y = Sum(x, z) }",
+    near_miss="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { y = Sum(x, z, z) }",
+)
+def sum_of_two(m: Match) -> Outcome:
+    return None

@@ -141,6 +141,55 @@ HARD_SWISH = [
                     "v = Mul(x, a) y = Mul(v, t)"),
 ]
 
+# Sigmoid and Elu from other functions ----------------------------------------------------------------------
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="(tanh(x / 2) + 1) / 2 is Sigmoid.",
+    before="Mul(Add(Tanh(Mul(x, $h)), $one), $k)", after="Sigmoid(x)",
+    example=_X + " { h = constant float32[] 0.5 one = constant float32[] 1 u = Mul(x, h) t = Tanh(u) s = Add(t, one) "
+                 "y = Mul(s, h) }",
+    near_miss=_X + " { h = constant float32[] 0.25 one = constant float32[] 1 u = Mul(x, h) t = Tanh(u) "
+                   "s = Add(t, one) y = Mul(s, h) }",
+)
+def sigmoid_from_tanh(m: Match) -> Outcome:
+    if not (is_number(m.h, 0.5) and is_number(m.k, 0.5) and is_number(m.one, 1.0)):
+        return refuse("the constants are not 1/2, 1 and 1/2")
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="tanh(x / 2) / 2 + 1/2 is Sigmoid.",
+    before="Add(Mul(Tanh(Mul(x, $h)), $k), $c)", after="Sigmoid(x)",
+    example=_X + " { h = constant float32[] 0.5 u = Mul(x, h) t = Tanh(u) s = Mul(t, h) y = Add(s, h) }",
+    near_miss=_X + " { h = constant float32[] 0.5 u = Mul(x, h) t = Tanh(u) s = Mul(t, h) y = Sub(s, h) }",
+)
+def sigmoid_from_half_tanh(m: Match) -> Outcome:
+    if not (is_number(m.h, 0.5) and is_number(m.k, 0.5) and is_number(m.c, 0.5)):
+        return refuse("the constants are not all 1/2")
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="A choice between x and a (exp(x) - 1) by the sign of x is Elu (NaN stays NaN).",
+    before="Where(Greater(x, $z), x, Mul(Sub(Exp(x), $one), $a))", after="Elu(x, alpha=alpha)",
+    example=_X + " { z = constant float32[] 0 one = constant float32[] 1 a = constant float32[] 1.5 e = Exp(x) "
+                 "s = Sub(e, one) t = Mul(s, a) c = Greater(x, z) y = Where(c, x, t) }",
+    near_miss=_X + " { z = constant float32[] 0 one = constant float32[] 2 a = constant float32[] 1.5 e = Exp(x) "
+                   "s = Sub(e, one) t = Mul(s, a) c = Greater(x, z) y = Where(c, x, t) }",
+)
+def elu_where(m: Match) -> Outcome:
+    alpha = number(m.a)
+    if m.x.dtype not in COMMON_FLOATS or alpha is None or not 1e-3 < alpha < 1e3:
+        return refuse("the factor is not one positive number of moderate size")
+    if not (is_number(m.z, 0.0) and is_number(m.one, 1.0)):
+        return refuse("the constants are not 0 and 1")
+    return {"alpha": rounded("float32", alpha)}
+
+
 # Gelu ------------------------------------------------------------------------------------------------------
 
 _ROOT = math.sqrt(2 / math.pi)

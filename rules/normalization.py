@@ -90,6 +90,31 @@ def _layer_norm(square: str, root: str) -> Rule:
 LAYER_NORM = [_layer_norm(square, root) for square in _SQUARES for root in _ROOTS]
 
 
+_INVERSE = "Reciprocal(Sqrt(Add(ReduceMean(Mul({d}, {d}), axes=a, keepdims=1), $eps)))".replace("{d}", _CENTRED)
+_FACTOR = f"Mul({_INVERSE}, $g)"
+_TF = _MEAN + "q = Mul(d, d) " + _END + "r = Sqrt(a) i = Reciprocal(r) f = Mul(i, g) p = Mul(x, f) o = Mul(m, f) "
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="LayerNormalization as TensorFlow writes it: a factor for x, and a shift less the mean times the factor.",
+    before=f"Add(Mul(x, {_FACTOR}), Sub($b, Mul(ReduceMean(x, axes=a, keepdims=1), {_FACTOR})))",
+    example=_X + " { g = constant float32[4] [1, 2, 3, 4] b = constant float32[4] [4, 3, 2, 1] " + _TF
+            + "s = Sub(b, o) y = Add(p, s) }",
+    near_miss=_X + " { g = constant float32[2, 1] [1, 2] b = constant float32[4] [4, 3, 2, 1] " + _TF
+              + "s = Sub(b, o) y = Add(p, s) }",
+)
+def layer_norm_tensorflow(m: Match) -> Outcome:
+    sizes, epsilon = _tail(m.x, m["a"]), _epsilon(m.eps)
+    if isinstance(sizes, Refusal):
+        return sizes
+    axis = m.x.rank - len(sizes)
+    scale, bias = (_parameter(each, m.x, axis) for each in (m.g, m.b))
+    if epsilon is None or any(dim != 1 for dim in m.eps.shape) or scale is None or bias is None:
+        return refuse("epsilon is not one small number, or scale and shift vary along other axes")
+    return term("LayerNormalization", m.x, scale, bias, axis=axis, epsilon=epsilon)
+
+
 def _parameter(operand: Operand, x: Operand, axis: int) -> Leaf | None:
     """A scale or shift of exactly the normalised shape, written so, None where it lies along other axes."""
     wanted = x.shape[axis:]

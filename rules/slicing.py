@@ -9,7 +9,7 @@ import numpy as np
 from graphs.dims import DimLike, Expr, add
 
 from .declare import Leaf, Match, NodeView, Operand, Outcome, Rule, refuse, rule, term
-from .values import UNARY
+from .values import UNARY, splat_of
 
 FAMILY = "movement"
 _END = 2**63 - 1
@@ -298,6 +298,37 @@ def concat_of_unary(m: Match) -> Outcome:
     return refuse("the inputs do not come from one and the same elementwise operator")
 
 
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="The same operator with the same number on every input of a Concat may follow the Concat.",
+    before="Concat(*xs, axis=a)",
+    example="graph opset 17 (x: float32[n, 2], z: float32[n, 3]) -> (y) "
+            "{ c = constant float32[] 2 p = Mul(x, c) q = Mul(z, c) y = Concat(p, q, axis=1) }",
+    near_miss="graph opset 17 (x: float32[n, 2], z: float32[n, 2]) -> (y) "
+              "{ c = constant float32[2] [2, 3] p = Mul(x, c) q = Mul(z, c) y = Concat(p, q, axis=1) }",
+)
+def concat_of_scaled(m: Match) -> Outcome:
+    if len(m.xs) < 2:
+        return refuse("one input only")
+    for op in ("Mul", "Add", "Sub", "Div", "Max", "Min"):
+        for first in m.xs[0].forms(op):
+            number = first.args[1] if len(first.args) == 2 else None
+            if number is None or splat_of(number) is None or any(dim != 1 for dim in number.shape):
+                continue
+            views = [_with_number(piece, op, number) for piece in m.xs]
+            if all(view is not None and view.args[0].rank >= number.rank for view in views):  # type: ignore[union-attr]
+                for view in views:
+                    m.use(view)  # type: ignore[arg-type]
+                inner = term("Concat", *(view.args[0] for view in views), axis=m["a"])  # type: ignore[union-attr]
+                return term(op, inner, number)
+    return refuse("the inputs do not come from one and the same operator with one number")
+
+
+def _with_number(piece: Operand, op: str, number: Operand) -> NodeView | None:
+    return next((view for view in piece.forms(op) if len(view.args) == 2 and view.args[0] is not None
+                 and view.args[1] is not None and view.args[1].key == number.key), None)
+
+
 # Split and Gather ------------------------------------------------------------------------------------------
 
 
@@ -350,3 +381,16 @@ def gather_all(m: Match) -> Outcome:
     if len(indices) != size or not np.array_equal(np.where(indices < 0, indices + size, indices), np.arange(size)):
         return refuse("not all positions in order")
     return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="A lookup in rows that were looked up is one lookup of positions.",
+    before="Gather(Gather(x, i, axis=a), j, axis=a)", after="Gather(x, Gather(i, j, axis=0), axis=a)",
+    example="graph opset 17 (x: float32[n, 3], i: int64[4], j: int64[2]) -> (y) "
+            "{ k = Clip(i, min=0, max=0) l = Clip(j, min=0, max=3) t = Gather(x, k) y = Gather(t, l) }",
+    near_miss="graph opset 17 (x: float32[4, 3], i: int64[2, 2], j: int64[2]) -> (y) "
+              "{ k = Clip(i, min=0, max=1) l = Clip(j, min=0, max=1) t = Gather(x, k) y = Gather(t, l) }",
+)
+def gather_gather(m: Match) -> Outcome:
+    return None if m.i.rank == 1 else refuse("the inner positions are no vector")

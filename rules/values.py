@@ -84,7 +84,7 @@ def moderate(dtype: str, *values: float) -> bool:
 def sizes(operand: Operand) -> tuple[float, float] | None:
     """Smallest and largest absolute value of a finite float constant's elements, None where not known."""
     facts = operand.facts
-    if not operand.is_constant or facts is None or not facts.finite or operand.dtype not in FLOATS:
+    if not operand.is_constant or facts is None or not facts.finite or operand.dtype not in _MODERATE:
         return None
     if facts.splat is not None:
         return abs(float(facts.splat)), abs(float(facts.splat))
@@ -185,29 +185,31 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 }  # fmt: skip
 
 
-def _range_view(operand: Operand) -> tuple[tuple[float, float], NodeView] | None:
+def known_range(operand: Operand) -> tuple[float, float, NodeView] | None:
+    """Bounds of a float value (NaN may be there as well) and a node that shows them."""
     if operand.dtype not in FLOATS:
         return None
-    for op, bounds in _RANGES.items():
+    for op, (low, high) in _RANGES.items():
         for view in operand.forms(op):
-            return bounds, view
+            return low, high, view
     for view in operand.forms("Clip"):
-        low, high = (number(arg) for arg in (*view.args[1:3], None, None)[:2])
-        if low is not None and high is not None and low <= high:
-            return (low, high), view
+        low, high = view.attrs["min"], view.attrs["max"]
+        if isinstance(low, (int, float)) and isinstance(high, (int, float)) and low <= high:
+            return low, high, view
     return None
 
 
 def nonnegative(operand: Operand) -> NodeView | None:
     """A node that shows that no element is below zero (NaN may be there)."""
-    found = _range_view(operand)
-    return found[1] if found is not None and found[0][0] >= 0 else None
+    found = known_range(operand)
+    return found[2] if found is not None and found[0] >= 0 else None
 
 
 def bounded(operand: Operand) -> NodeView | None:
     """A node that shows that no element is infinite (NaN may be there)."""
-    found = _range_view(operand)
-    return found[1] if found is not None and math.isfinite(found[0][0]) and math.isfinite(found[0][1]) else None
+    found = known_range(operand)
+    return found[2] if found is not None and math.isfinite(found[0]) and math.isfinite(found[1]) else None
+
 
 # Operators of one input that treat each element by itself (attributes are copied along with them).
 UNARY = ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Erf", "Reciprocal", "Floor", "Ceil", "Round",

@@ -27,6 +27,7 @@ class RuleReport:
     fired: int = 0
     checked: int = 0
     failures: list[Failure] = field(default_factory=list)
+    undecided: list[str] = field(default_factory=list)  # why instances could not be compared
 
     @property
     def ok(self) -> bool:
