@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import onnx
@@ -16,6 +17,10 @@ from ..types import OtherType, RawAttribute, TensorType, Type
 from .tensors import ExternalFiles, read_tensor, write_tensor
 
 UNNAMED = "?"  # symbols that begin with it stand for dimensions without a name
+# Exporters write these for "any size": two dimensions of this "name" are not the same. Behind the mark in the name
+# of the symbol stands what is written back.
+_PLACEHOLDER = re.compile(r"\W+|-1|None|unknown", re.IGNORECASE)
+_PLACEHOLDER_MARK = ":"
 
 _A = AttributeProto
 _EMPTY_KINDS = {_A.FLOATS, _A.STRINGS, _A.TENSORS, _A.GRAPHS}
@@ -38,7 +43,9 @@ def read_type(proto: TypeProto, name: str, symbols: NameSupply) -> Type | None:
     for axis, dim in enumerate(tensor.shape.dim):
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             dims.append(dim.dim_value)
-        elif dim.HasField("dim_param") and dim.dim_param:
+        elif _PLACEHOLDER.fullmatch(dim.dim_param):
+            dims.append(symbol(symbols.fresh(f"{UNNAMED}{name}.{axis}{_PLACEHOLDER_MARK}{dim.dim_param}")))
+        elif dim.dim_param:
             dims.append(symbol(dim.dim_param))
         else:
             dims.append(symbol(symbols.fresh(f"{UNNAMED}{name}.{axis}")))
@@ -64,9 +71,14 @@ def _write_dim(proto: onnx.TensorShapeProto.Dimension, dim: DimLike) -> None:
         proto.dim_value = dim
         return
     text = str(dim)
-    if depends_on_data(dim) or UNNAMED in text:
-        return
-    proto.dim_param = unquote_name(text[1:-1]) if text.startswith("`") and text.count("`") == 2 else text
+    if text.startswith("`") and text.count("`") == 2:
+        text = unquote_name(text[1:-1])
+        placeholder = text.rpartition(_PLACEHOLDER_MARK)[2] if text.startswith(UNNAMED) else ""
+        if _PLACEHOLDER.fullmatch(placeholder):
+            proto.dim_param = placeholder
+            return
+    if not depends_on_data(dim) and UNNAMED not in text:
+        proto.dim_param = text
 
 
 def value_info(name: str, type_: Type | None) -> ValueInfoProto:
