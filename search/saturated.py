@@ -96,6 +96,25 @@ class Saturated:
             return self.encoded.shared.constants[enode.leaf.key]
         return self.graph.constants[enode.leaf.name]
 
+    def place(self, label: int) -> str:
+        """The original node or value that a label stands for, or what a rule made there."""
+        cls = self.classes[label]
+        names = [name for name, other in self.encoded.labels.items() if self.classes[other] == cls]
+        return names[0] if names else str(self.of_label[label])
+
+    def why_not(self, rule: str) -> list[str]:
+        """What became of a rule: how often it matched, and why its guard refused, with a place for each reason."""
+        matches = self.statistics["matches"].get(rule, 0)
+        if not matches:
+            return [f"{rule}: its pattern matches nowhere"]
+        refused = self.refusals.get(rule, Refusals())
+        fired = sum(self.rules[firing.rule].name == rule for firing in self.firings)
+        lines = [f"{rule}: {matches} matches, fired {fired} times"]
+        for reason, count in refused.counts.items():
+            where = ", ".join(self.place(label) for label in refused.samples[reason][:3])
+            lines.append(f"refused {count} times: {reason}; for example at {where}")
+        return lines
+
     def rule_of(self, firing: Firing) -> Rule:
         """The rule that fired."""
         return self.rules[firing.rule]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rules.declare import Refusal, Rule
 from rules.engine import fire
 
+from .blame import blamed_rules
 from .budget import Budget
 from .compile import Variant, heads_of, variants
 from .egraph import EGraph
@@ -177,39 +178,42 @@ class Saturation:
             self.outcome.conflicts.append(Conflict(blamed, labels, types))
 
     def _blame(self, labels: tuple[int, int]) -> tuple[str, ...]:
-        """Rules that made equal what is now in one class with a conflict, the last iteration's first."""
-        where = self.snapshot.classes[labels[0]]
-        last = self.outcome.iterations
-        near = {self.rules[firing.rule].name for firing in self.outcome.firings
-                if any(self.snapshot.classes[root] == where for root, _ in firing.roots)}
-        recent = {self.rules[firing.rule].name for firing in self.outcome.firings if firing.iteration >= last - 1}
-        return tuple(sorted(near or recent))
+        """Rules that made equal what is now in one class with a conflict; all recent ones where no path is found."""
+        log = self.outcome.firings
+        found = blamed_rules(self.snapshot, labels, ((firing.rule, firing.roots) for firing in log))
+        recent = [firing.rule for firing in log if firing.iteration >= self.outcome.iterations - 1]
+        return tuple(sorted({self.rules[index].name for index in found or recent}))
 
     def _iterate(self, iteration: int) -> bool:
-        ready = [index for index, standing in enumerate(self.standing) if standing.held_until <= iteration]
+        ready = [index for index, standing in enumerate(self.standing)
+                 if standing.held_until <= iteration and self.by_rule[index]]
         rows = self.egraph.match(ready)
         unions: list[tuple[int, int]] = []
         before = len(self.tables.terms)
-        waiting = any(self.standing[index].pending for index in range(len(self.rules)) if index not in ready)
+        waiting = any(standing.pending for standing in self.standing if standing.held_until > iteration)
         for index in ready:
             waiting |= self._rule(index, iteration, rows, unions)
             if len(self.tables.terms) >= self.budget.nodes:
                 break
         grown = len(self.tables.terms) > before
         self._insert(unions)
-        held = any(standing.held_until > iteration for standing in self.standing)
-        return grown or bool(unions) or waiting or held
+        if not grown and not unions:  # nothing else to do: rules on hold need not wait
+            for standing in self.standing:
+                standing.held_until = 0
+        return grown or bool(unions) or waiting
 
     def _rule(self, index: int, iteration: int, new: Mapping[int, list[Row]],
               unions: list[tuple[int, int]]) -> bool:
         """Fire one rule on its new matches; True if some have to wait."""
         standing, rule = self.standing[index], self.rules[index]
         rows = self._rows(index, new)
+        if not rows and not rule.group:
+            return False
         found = self.reader.groups(index, rule, rows) if rule.group else self.reader.singles(rule, rows)
         limit = self.budget.matches << standing.times_held
         if len(found) > limit and not rule.group:
             standing.pending = [item for each in found[limit:] for item in each.rows]
-            standing.held_until = iteration + 1 + (self.budget.ban << standing.times_held)
+            standing.held_until = iteration + 1 + self.budget.ban
             standing.times_held += 1
             self.outcome.banned.setdefault(rule.name, []).append(iteration)
             found = found[:limit]

@@ -195,7 +195,7 @@ class Tracer:
         if read is None or state.enode.get(value) is not edge.source:
             return None
         if not edge.reverse and len(firing.roots) > 1:
-            pairs += self._siblings(value, edge, matched, bound, read)
+            pairs += self._siblings(value, edge, bound, read)
         before = texts(self._nodes(read))
         where = self._where(read)
         state.begin()
@@ -218,28 +218,33 @@ class Tracer:
         self._emit(rule.name, rule.exactness, rule.meaning, where, before, lines, patch, reverse=edge.reverse)
         return after
 
-    def _sides(self, edge: Edge) -> tuple[dict[int, ENode], dict[int, ENode]]:
+    def _sides(self, edge: Edge) -> tuple[dict[int, list[ENode]], dict[int, ENode]]:
         """E-nodes of the side that is there and of the side that is made, by class."""
         of_label, firing = self.saturated.of_label, edge.firing
-        left = {of_label[label].cls: of_label[label] for label in (*firing.used, *firing.matched)}
-        right = {of_label[label].cls: of_label[label] for label in firing.built}
-        return (right, left) if edge.reverse else (left, right)
+        there, made = (*firing.used, *firing.matched), firing.built
+        if edge.reverse:
+            there, made = made, there
+        matched: dict[int, list[ENode]] = {}
+        for label in there:
+            matched.setdefault(of_label[label].cls, []).append(of_label[label])
+        return matched, {of_label[label].cls: of_label[label] for label in made}
 
-    def _prepare(self, value: str, wanted: ENode, matched: dict[int, ENode], bound: dict[int, str], depth: int,
+    def _prepare(self, value: str, wanted: ENode, matched: dict[int, list[ENode]], bound: dict[int, str], depth: int,
                  above: frozenset[int] = frozenset()) -> list[str] | None:
         """Bring what the rule matched below a value into its matched form; matched values, the root first."""
         state, read = self.state, [value]
         if state.enode.get(value) is not wanted and not self._lead(value, wanted, depth + 1):
             return None
-        above |= {wanted.cls}
+        above |= {wanted.index}
         for argument in state.arguments(value):
             if not argument:
                 continue
             cls = state.enode[argument].cls
-            inner = matched.get(cls)
-            if inner is not None and inner.kind != "leaf" and cls not in above and cls not in bound:
+            inner = [enode for enode in matched.get(cls, ()) if enode.kind != "leaf" and enode.index not in above]
+            if inner and cls not in bound:
                 bound[cls] = argument
-                below = self._prepare(argument, inner, matched, bound, depth + 1, above)
+                chosen = next((enode for enode in inner if enode is state.enode[argument]), inner[0])
+                below = self._prepare(argument, chosen, matched, bound, depth + 1, above)
                 if below is None:
                     return None
                 read += below
@@ -247,8 +252,7 @@ class Tracer:
                 bound.setdefault(cls, argument)
         return read
 
-    def _siblings(self, value: str, edge: Edge, matched: dict[int, ENode], bound: dict[int, str],
-                  read: list[str]) -> list[tuple[str, Edge, str]]:
+    def _siblings(self, value: str, edge: Edge, bound: dict[int, str], read: list[str]) -> list[tuple[str, Edge, str]]:
         """Other roots of the same firing that stand in the graph as they were matched."""
         found: list[tuple[str, Edge, str]] = []
         of_label = self.saturated.of_label
