@@ -56,7 +56,8 @@ class NodeCosts:
         self.threads = threads
         self.opset = opset
         self.budget_seconds = budget_seconds
-        self.timings.frozen = self.timings.frozen or frozen
+        if frozen:
+            self.timings.freeze()
         self._costs: dict[str, Cost] = {}
         self._missing: dict[str, NodeSpec] = {}
         self._peaks: Peaks | None = None

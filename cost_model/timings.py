@@ -72,6 +72,10 @@ class Timings:
         self._owner = 0
         self._fingerprints: dict[str, str] = {}
 
+    def freeze(self) -> None:
+        """From now on a miss is an error and the file is not written."""
+        self.frozen, self.writable = True, False
+
     # Reading and writing
 
     def get(self, key: str, target: str, fingerprint: Fingerprint | str) -> Record | None:
