@@ -19,6 +19,7 @@ from .types import OtherType, RawAttribute, Type
 
 INLINE_ELEMENTS = 64  # larger constants print as their digest
 _SHORT_LINE = 100
+_EXACT_INTEGERS = 2**24  # integers below print exactly, though 65500 were shorter than 65504
 
 
 def print_graph(graph: Graph, header: bool = True) -> str:
@@ -101,7 +102,7 @@ def float_text(bits: int, dtype: str) -> str:
         return "nan" if bits == usual else f"nan(0x{bits:x})"
     if np.isinf(value):
         return "inf" if wide > 0 else "-inf"
-    if dtype == "float64":
+    if dtype == "float64" or (wide.is_integer() and abs(wide) < _EXACT_INTEGERS):
         return _pointed(repr(wide))
     for digits in range(1, 18):
         text = f"{wide:.{digits}g}"

@@ -323,8 +323,8 @@ class Parser:
         start, depth = self.at, 0
         while depth or not (self.is_mark(",") or self.is_mark("]")):
             depth += self.is_mark("(") - self.is_mark(")")
-            if self.kinds[self.at] == "end":
-                self.fail("']'")
+            if depth < 0 or self.kinds[self.at] not in ("name", "quoted", "number", "mark"):
+                self.fail("',' or ']'")
             self.at += 1
         if start == self.at:
             self.fail("a dimension")
