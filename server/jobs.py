@@ -31,6 +31,7 @@ from .views import events, job_problem, job_view, require_done, wait_for
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 MAX_WAIT = 600.0
+SMALL = 16 << 20  # bytes of a result that the service converts itself
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {
     "parameters": parameters(),
@@ -172,23 +173,18 @@ def result_file(request: Request, name: str, file: str) -> Path:
     return path
 
 
-def model_file(request: Request, name: str) -> Path:
-    """The optimized model of a job."""
-    service = service_of(request)
-    return result_file(request, name, f"{Path(service.job(name).request.get('model', '')).stem}.onnx")
-
-
 @router.get("/{job}/model", response_class=FileResponse)
 def job_model(request: Request, job: str) -> Response:
     """The optimized model: ONNX bytes, or a zip archive where its weights are in a file of their own."""
-    path = model_file(request, job)
+    path = result_file(request, job, worker.MODEL)
+    stem = Path(service_of(request).job(job).name).stem
     data = [each for each in path.parent.iterdir() if each.name.startswith(path.name + ".")]
     if not data:
-        return FileResponse(path, media_type="application/octet-stream", filename=f"{path.stem}.optimized.onnx")
+        return FileResponse(path, media_type="application/octet-stream", filename=f"{stem}.optimized.onnx")
     archive = path.parent.parent / "model.zip"
     if not archive.exists():
         _zip(archive, [path, *data])
-    return FileResponse(archive, media_type="application/zip", filename=f"{path.stem}.optimized.zip")
+    return FileResponse(archive, media_type="application/zip", filename=f"{stem}.optimized.zip")
 
 
 def _zip(archive: Path, files: list[Path]) -> None:
@@ -205,16 +201,20 @@ def _zip(archive: Path, files: list[Path]) -> None:
 @router.get("/{job}/graph", response_class=FileResponse)
 def job_graph(request: Request, job: str, form: Literal["json", "text"] = "json") -> Response:
     """The optimized graph in the JSON form, or in the text form (weights as digests)."""
-    path = model_file(request, job)
+    path = result_file(request, job, worker.MODEL)
     target = path.parent.parent / ("graph.json" if form == "json" else "graph.txt")
     if not target.exists():
-        _convert(path, target, service_of(request).settings.job_seconds)
+        size = sum(each.stat().st_size for each in path.parent.iterdir())
+        if size <= SMALL:
+            worker.convert(path, target)
+        else:
+            _convert(path, target, service_of(request).settings.job_seconds)
     return FileResponse(target, media_type="application/json" if form == "json" else "text/plain; charset=utf-8")
 
 
 def _convert(source: Path, target: Path, seconds: float) -> None:
     process = subprocess.Popen([sys.executable, "-P", "-m", "server.worker", "--convert", str(source.resolve()),
-                                str(target.resolve())], env=worker_environment(), cwd=target.parent / "scratch",
+                                str(target.resolve())], env=worker_environment(), cwd=target.parent,
                                stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         process.wait(seconds)

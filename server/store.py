@@ -53,8 +53,8 @@ class Store:
     """Jobs and their files. Safe to use from several threads of one process."""
 
     def __init__(self, data: Path, url: str | None = None) -> None:
-        self.jobs, self.incoming = data / "jobs", data / "incoming"
-        for folder in (data, self.jobs, self.incoming):
+        self.jobs, self.incoming, self.scratch = data / "jobs", data / "incoming", data / "scratch"
+        for folder in (data, self.jobs, self.incoming, self.scratch):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.engine = create_engine(url or f"sqlite:///{(data / 'jobs.db').resolve()}")
         if self.engine.dialect.name == "sqlite":

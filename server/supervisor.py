@@ -79,45 +79,53 @@ class Supervisor:
     # ------------------------------------------------------------ one thread
 
     def _serve(self) -> None:
-        while not self.stopping.is_set():
-            try:
-                job = self.store.claim()
-                if job is not None:
-                    self._work(job)
-                    continue
-            except Exception:  # the thread must outlive whatever a disk or a database does
-                log.exception("a job could not be worked on")
-                self.stopping.wait(1.0)
-            with self.wake:
-                self.wake.wait(1.0)
+        spare: subprocess.Popen[bytes] | None = None
+        try:
+            while not self.stopping.is_set():
+                try:
+                    spare = spare or stand_by(self.store.scratch)
+                    job = self.store.claim()
+                    if job is not None and self._answered(job):
+                        continue
+                    if job is not None:
+                        process = spare if spare.poll() is None else stand_by(self.store.scratch)
+                        spare = None
+                        self._work(job, process)
+                        continue
+                except Exception:  # the thread must outlive whatever a disk or a database does
+                    log.exception("a job could not be worked on")
+                    self.stopping.wait(1.0)
+                with self.wake:
+                    self.wake.wait(1.0)
+        finally:
+            if spare is not None:
+                kill_group(spare)
 
-    def _work(self, job: Job) -> None:
-        if job.request.get("reuse", True):
-            earlier = self.store.answer(job.key)
-            if earlier is not None and answer_from(self.store, earlier, job.id):
-                self._finish(job, DONE, summary=earlier.summary, answered_by=earlier.id)
-                return
+    def _answered(self, job: Job) -> bool:
+        """True where an earlier job has the answer already."""
+        earlier = self.store.answer(job.key) if job.request.get("reuse", True) else None
+        if earlier is None or not answer_from(self.store, earlier, job.id):
+            return False
+        self._finish(job, DONE, summary=earlier.summary, answered_by=earlier.id)
+        return True
+
+    def _work(self, job: Job, process: subprocess.Popen[bytes]) -> None:
         began = time.monotonic()
-        status, reason = self._run(job)
+        status, reason = self._run(job, process)
         self.busy_seconds += time.monotonic() - began
         self._settle(job, status, reason)
 
-    def _run(self, job: Job) -> tuple[int, str]:
-        """Run the worker to its end: its exit status, and why it was killed if it was."""
+    def _run(self, job: Job, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+        """Hand the job to a worker that stands by: its exit status, and why it was killed if it was."""
         folder = self.store.folder(job.id)
         attempt = folder / worker.ATTEMPT
         shutil.rmtree(attempt, ignore_errors=True)
         (attempt / worker.RESULT).mkdir(parents=True)
-        (attempt / "scratch").mkdir()
-        with (folder / "worker.log").open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "server.worker", str(folder.resolve()), str(os.getpid())],
-                cwd=attempt / "scratch", env=worker_environment(), stdin=subprocess.DEVNULL, stdout=output,
-                stderr=output, start_new_session=True)
         self.processes[job.id] = process.pid
         deadline = time.monotonic() + self.settings.job_seconds
         reason = ""
         try:
+            hand_over(process, folder)
             while process.poll() is None:
                 if job.id in self.cancelled:
                     reason = "cancelled"
@@ -170,6 +178,23 @@ class Supervisor:
         self.ended[state] = self.ended.get(state, 0) + 1
 
 
+def stand_by(folder: Path) -> subprocess.Popen[bytes]:
+    """Start a worker process that makes itself ready for a job."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "server.worker", str(os.getpid())], cwd=folder, env=worker_environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
+
+
+def hand_over(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Tell a worker its job; one that died meanwhile is seen by its status."""
+    assert process.stdin is not None
+    try:
+        process.stdin.write(f"{folder.resolve()}\n".encode())
+        process.stdin.close()
+    except BrokenPipeError:
+        log.warning("a worker died before its job", status=process.poll())
+
+
 def worker_environment() -> dict[str, str]:
     """The environment of workers: this very egraft, no module from the folder they stand in, no secrets."""
     root = str(Path(__file__).resolve().parents[1])
@@ -185,6 +210,8 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         process.kill()
+    if process.stdin is not None:
+        process.stdin.close()
     process.wait()
 
 

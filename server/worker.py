@@ -1,4 +1,5 @@
-"""The process of one job: `python -m server.worker FOLDER PARENT` reads `request.json`, leaves `outcome.json`.
+"""The process of one job: `python -m server.worker PARENT` makes itself ready, then reads the folder of its job from
+standard input; there it reads `request.json` and leaves results and `outcome.json`.
 
 Whatever a model does to it (memory, crashes, endless work) stays in this process; the service only reads files.
 """
@@ -20,14 +21,44 @@ from graphs.errors import EgraftError
 
 from .errors import InternalError, LimitReached
 
-OUTCOME, REQUEST, PROGRESS = "outcome.json", "request.json", "progress.jsonl"
-UPLOAD, RESULT, ATTEMPT = "upload", "result", "attempt"
+OUTCOME, REQUEST, PROGRESS, LOG = "outcome.json", "request.json", "progress.jsonl", "worker.log"
+UPLOAD, RESULT, ATTEMPT, MODEL = "upload", "result", "attempt", "model.onnx"
 
 
 def main(arguments: list[str]) -> int:
-    """Do the job of a folder; the outcome is in the file, not in the exit status."""
-    folder = Path(arguments[0])
-    _die_with_parent(int(arguments[1]))
+    """Wait for the folder of a job and do it; the outcome is in the file, not in the exit status."""
+    _die_with_parent(int(arguments[0]))
+    _make_ready()
+    line = sys.stdin.readline().strip()
+    if not line:
+        return 0  # the service has no work any more
+    folder = Path(line)
+    _log_into(folder / LOG)
+    return work(folder)
+
+
+def _make_ready() -> None:
+    """Load what every job needs, and start the search process, before a job is there: it waits seconds less."""
+    import optimizer.pipeline  # noqa: F401
+    from search.worker import POOL, Worker
+
+    POOL.give(Worker())
+    from cost_model.targets import all_targets
+    from rules.catalogue import all_rules
+
+    all_rules()
+    for target in all_targets():
+        target.available()
+
+
+def _log_into(path: Path) -> None:
+    with path.open("ab") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+
+
+def work(folder: Path) -> int:
+    """Do the job of a folder."""
     request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
     _limit_memory(request["memory"])
     try:
@@ -85,15 +116,19 @@ def _optimize(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
                       inputs=str(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None)
     with (folder / ATTEMPT / PROGRESS).open("a", encoding="utf-8") as lines:
 
+        behind = 0.0
+
         def tell(event: Event) -> None:
-            lines.write(json.dumps(plain(event.to_dict())) + "\n")
+            nonlocal behind
+            behind = max(behind, event.share)  # a bar never runs backwards
+            lines.write(json.dumps(plain({**event.to_dict(), "progress": behind})) + "\n")
             lines.flush()
 
         result = optimize_file(folder / UPLOAD / request["model"], options, tell)
     results = folder / ATTEMPT / RESULT
     report = {**result.report, "options": {**result.report.get("options", {}), "inputs": request.get("inputs"),
                                            "timings": None}}
-    result.save(results / f"{Path(request['model']).stem}.onnx")
+    result.save(results / MODEL)
     write_json(results / "report.json", report)
     write_json(results / "trace.json", result.trace.to_dict())
     return summary(report)
