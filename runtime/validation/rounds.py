@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from graphs import dtypes
 from graphs.errors import EgraftError
 from graphs.ir import Graph, Node
 
@@ -18,7 +21,7 @@ from .pins import DISCRETE, OPAQUE, RANDOM, Journal, Pins, Unpinnable, node_func
 from .report import OutputCheck, Round
 from .twins import TINY, Twin, TwinProgram, has_narrow_floats
 
-LARGE_BYTES = 32 << 20  # weights and values beyond this: one moved run, float64 in the first round only
+LARGE_BYTES = 8 << 20  # weights and values beyond this: one moved run, float64 in the first round only
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
 PLAIN = Twin()
 
@@ -156,7 +159,7 @@ class Comparison:
         return original
 
     def probe(self, seed: int, sizes: dict[str, int]) -> str | None:
-        """None where the original runs at these sizes, else the reason why not."""
+        """None where the original runs at these sizes and says something, else the reason why not."""
         try:
             values, bound = check_feeds(self.original, draw(self.original, seed, sizes))
             self.journal.sizes, self.journal.seed = {**sizes, **bound}, seed
@@ -166,6 +169,11 @@ class Comparison:
         except (ValueError, MemoryError) as reason:
             return str(reason)
         assert found is not None
+        for name in self.original.outputs:
+            if _is_nan(found[name]):
+                return f"output {name!r} is NaN everywhere"
+        if 0 in sizes.values() and all(np.size(found[name]) == 0 for name in self.original.outputs):
+            return "every output is empty"
         self._probed[_key(seed, sizes)] = found, self.journal.results
         return None
 
@@ -252,6 +260,13 @@ class Comparison:
 
 def _pinned_name(key: str, turn: int, position: int) -> str:
     return f"pin {key} #{turn} {position}"
+
+
+def _is_nan(value: Any) -> bool:
+    """No element is a number: nothing that went wrong upstream would show (a window larger than its image)."""
+    if not isinstance(value, np.ndarray | np.generic) or dtypes.name_of(value.dtype) not in dtypes.FLOATS:
+        return False
+    return value.size > 0 and bool(np.isnan(value).all())
 
 
 def _key(seed: int, sizes: Mapping[str, int]) -> tuple[object, ...]:

@@ -256,3 +256,9 @@ def test_sizes_include_one() -> None:
     a = parse_graph(X % "y = Relu(x)")
     sizes = [each.sizes["n"] for each in validate(a, a).rounds]
     assert 1 in sizes and len(set(sizes)) > 1
+
+
+def test_nothing_but_nan_is_no_comparison() -> None:
+    graph = parse_graph(X % "k = constant float32[] -1\n a = Mul(x, x)\n b = Mul(a, k)\n y = Log(b)")
+    verdict = validate(graph, graph)
+    assert verdict.status == "not validated" and "NaN" in verdict.reason
