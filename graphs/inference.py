@@ -91,6 +91,10 @@ def _infer_graph(graph: Graph, parent: Scope | None, path: str, opsets: Mapping[
                 scope.types[name] = type_
         if found.contents is not None and node.outputs and node.outputs[0]:
             scope.contents[node.outputs[0]] = found.contents
+    for name in graph.outputs if parent is not None else ():  # a value of the graph around, handed through
+        handed = scope.lookup(name)[0]
+        if handed is not None and name not in scope.constants:
+            scope.types.setdefault(name, handed)
     graph.types = scope.types
     return scope
 

@@ -190,7 +190,9 @@ def read_sparse(sparse: onnx.SparseTensorProto, files: ExternalFiles) -> Constan
 
 def write_tensor(constant: Constant, name: str) -> TensorProto:
     """A TensorProto with the data inside."""
-    proto = TensorProto(name=name, data_type=dtypes.ONNX_NUMBER[constant.dtype], dims=constant.shape)
+    proto = TensorProto(data_type=dtypes.ONNX_NUMBER[constant.dtype], dims=constant.shape)
+    if name:
+        proto.name = name
     if constant.dtype == "string":
         items = constant.array.reshape(-1)
         proto.string_data.extend(item if isinstance(item, bytes) else str(item).encode() for item in items)

@@ -151,7 +151,7 @@ class Writer:
             self._constant(proto, front, name, constant, False, False)
         proto.node.extend(front)
         proto.node.extend(nodes)
-        self._interface(graph, proto, nested=outer is not None)
+        self._interface(graph, proto, type_of, nested=outer is not None)
         return proto
 
     def _listed(self, graph: Graph, proto: GraphProto, nested: bool) -> set[str]:
@@ -180,10 +180,11 @@ class Writer:
             return onnx.ValueInfoProto.FromString(stated[1])
         return value_info(name, known or type_ or graph.type_of(name) or graph.types.get(name))
 
-    def _interface(self, graph: Graph, proto: GraphProto, nested: bool) -> None:
+    def _interface(self, graph: Graph, proto: GraphProto, type_of: Callable[[str], Type | None],
+                   nested: bool) -> None:
         made = set(graph.inputs) | set(graph.constants) | {out for node in graph.nodes for out in node.outputs}
         for name in graph.outputs:
-            info = self._info(graph, name, None)
+            info = self._info(graph, name, type_of(name))
             if nested and name not in made:  # runtimes refuse to hand out a value of the graph around
                 info.name = self.names.fresh(f"{name}_out")
                 proto.node.add(op_type="Identity", input=[name], output=[info.name])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +17,7 @@ from graphs.operators import RUNTIME
 from graphs.text import float_text, parse_graph, print_constant, print_graph, print_node
 from graphs.types import TensorType
 
-FULL = '''graph "name" opset 17, my.domain 1 (x: float32[batch, 3], n: bool[], `odd name`: int64[`a b`, 2*k + 1]) -> (y) {
+FULL = '''graph "name" opset 17, my.domain 1 (x: float32[batch, 3], n: bool[], `odd name`: int64[`a b`, k + 1]) -> (y) {
   w = constant float32[3, 2] [1, 2, 3, 4, 5, 6]
   t = MatMul(x, w)
   a, b = Split(t, axis=1)
@@ -77,7 +79,7 @@ def test_large_constants_come_by_digest() -> None:
     assert print_constant(big) == f"float32[100] sha256:{big.digest}"
     assert parse_graph(text, {big.digest: big}).constants["w"] == big
     assert parse_graph(text, {"any name": big}).constants["w"] == big
-    with pytest.raises(ParseError, match="line 2, column 29.*not at hand"):
+    with pytest.raises(ParseError, match=r"line 2, column 29.*not at hand"):
         parse_graph(text)
 
 
@@ -147,7 +149,7 @@ def test_any_names_and_types_survive(names: list[str], sizes: list[int], data: s
     shape = tuple(data.draw(st.sampled_from([size, parse_dim("n"), parse_dim("n + 1")])) for size in sizes)
     type_ = TensorType(data.draw(st.sampled_from(["float32", "int64", "bool", "string", "bfloat16"])), shape)
     nodes = [Node("Foo", (source,), (name,), {names[0]: name}, domain="my.domain")
-             for source, name in zip(names, names[1:])]
+             for source, name in pairwise(names)]
     graph = Graph(data.draw(NAMES), [names[0]], [names[-1]], nodes, types={names[0]: type_},
                   opsets={"": 21, "my.domain": 3})
     text = print_graph(graph)
