@@ -8,6 +8,7 @@ from typing import Any
 from graphs.errors import SearchFailed
 from graphs.inference import infer
 from graphs.ir import Graph
+from search.trace import same_graph
 
 from . import searching
 from .bodies import improve_bodies, make_names_unique
@@ -16,6 +17,7 @@ from .context import Context
 from .journaling import Journal
 from .normalize import normalize
 from .progress import Clock
+from .replay import replay
 
 
 def improve_graph(original: Graph, context: Context, clock: Clock, journal: Journal) -> tuple[Graph, Improved]:
@@ -29,28 +31,41 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
         searching.search(graph, context, clock, improved)
     except SearchFailed as error:
         context.warn(f"the search ended early ({error.found}); only normalization was applied")
-    _finish(graph, context, improved)
+    _finish(graph, improved)
     return graph, improved
 
 
-def _finish(normalized: Graph, context: Context, improved: Improved) -> None:
+def _finish(normalized: Graph, improved: Improved) -> None:
     """Fold what became constant in each candidate, and give it its whole trace."""
     for candidate in improved.candidates:
-        built = candidate.graph
-        tail = Journal()
-        finished = built.copy()
-        normalize(finished, tail.event)
+        finished = candidate.graph.copy()
+        normalize(finished)
         make_names_unique(finished)
-        rewriting = candidate.steps
+        candidate.steps = _traced(normalized, candidate.graph, finished, improved.prefix, candidate.steps)
         candidate.graph = finished
-        candidate.steps = _numbered(improved.prefix, rewriting, tail)
 
 
-def _numbered(prefix: list[dict[str, Any]], rewriting: Callable[[], list[dict[str, Any]]],
-              tail: Journal) -> Callable[[], list[dict[str, Any]]]:
+def _traced(normalized: Graph, built: Graph, finished: Graph, prefix: list[dict[str, Any]],
+            rewriting: Callable[[], list[dict[str, Any]]]) -> Callable[[], list[dict[str, Any]]]:
+    """The whole trace, worked out when it is asked for: normalization, rewrites, and folding what they made constant.
+
+    The last part is worked out on the replayed graph, whose inner names may differ from those of the built one.
+    """
+
     def steps() -> list[dict[str, Any]]:
-        rows = [*prefix, *rewriting(), *tail.steps]
-        return [{**row, "index": index} for index, row in enumerate(rows)]
+        rewrites = rewriting()
+        replayed = replay(normalized, rewrites)
+        tail = Journal()
+        if same_graph(replayed, built):
+            normalize(replayed, tail.event)
+        else:
+            rewrites = []
+        if not same_graph(replayed, finished):
+            rewrites, tail = [], Journal()
+            tail.add("region", "The rewrites as one step: their order could not be rebuilt.", normalized, finished, [],
+                     "rounding")
+            tail.steps[0]["region"] = True
+        return [{**row, "index": index} for index, row in enumerate([*prefix, *rewrites, *tail.steps])]
 
     return steps
 
