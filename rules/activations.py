@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from graphs.dtypes import INTEGERS
+
 from .declare import Match, Outcome, Refusal, Rule, refuse, rule
-from .values import COMMON_FLOATS, is_float, is_number, moderate, number, rounded, scalar
+from .values import COMMON_FLOATS, fits_into, is_float, is_number, moderate, number, rounded, scalar
 
 FAMILY = "elementwise"
 _X = "graph opset 17 (x: float32[2, 3]) -> (y)"
@@ -27,6 +29,8 @@ def _bounds(m: Match, low: str = "lo", high: str = "hi") -> tuple[float | None, 
     for each in found:
         if isinstance(each, Refusal):
             return each
+        if each is not None and m.x.dtype in INTEGERS and rounded(m.x.dtype, each) != each:
+            return refuse(f"a bound is no {m.x.dtype}")
     first, second = found
     if isinstance(first, (int, float)) and isinstance(second, (int, float)) and first > second:
         return refuse("the bounds are the wrong way round")
@@ -291,7 +295,7 @@ def leaky_two_relus(m: Match) -> Outcome:
     near_miss=_X + " { a = constant float32[3] [0.25, 0.5, 0.25] y = PRelu(x, a) }",
 )
 def prelu_one_slope(m: Match) -> Outcome:
-    return _alpha(m)
+    return _alpha(m) if fits_into(m.a.shape, m.x.shape) else refuse("the slope widens x")
 
 
 @rule(
@@ -305,7 +309,7 @@ def prelu_as_max(m: Match) -> Outcome:
     facts = m.a.facts
     if facts is None or facts.low is None or facts.high is None or not (facts.low > 0 and facts.high <= 1):
         return refuse("the slopes are not all above 0 and at most 1")
-    return None if is_float(m.x) else refuse("not a float")
+    return None if is_float(m.x) and fits_into(m.a.shape, m.x.shape) else refuse("no floats, or the slope widens x")
 
 
 @rule(
@@ -316,7 +320,7 @@ def prelu_as_max(m: Match) -> Outcome:
     near_miss=_X + " { a = constant float32[3] [0.25, inf, 1.5] y = PRelu(x, a) }",
 )
 def prelu_as_parts(m: Match) -> Outcome:
-    if not is_float(m.x) or m.a.facts is None or not m.a.facts.finite:
+    if not is_float(m.x) or m.a.facts is None or not m.a.facts.finite or not fits_into(m.a.shape, m.x.shape):
         return refuse("the slopes must be finite floats")
     return {"zero": scalar(m.x.dtype, 0)}
 

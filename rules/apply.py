@@ -134,7 +134,8 @@ def fold_constants(graph: Graph, evaluate: Fold | None = None, budget: int = 1 <
         ready = all(not name or value is not None for name, value in zip(node.inputs, inputs, strict=True))
         types = [graph.type_of(name) for name in node.outputs if name]
         small = all(type_ is not None and type_.is_static and (type_.static_bytes or 0) <= budget for type_ in types)
-        if not (ready and small and is_pure(node) and not set(node.outputs) & set(graph.outputs)):
+        nested = any(True for _ in node.graphs)
+        if nested or not (ready and small and is_pure(node) and not set(node.outputs) & set(graph.outputs)):
             kept.append(node)
             continue
         arrays = evaluate(node, [None if value is None else value.array for value in inputs])

@@ -72,6 +72,9 @@ def batch_norm_twice(m: Match) -> Outcome:
     outer = batch_norm(m.s2, m.h2, m.m2, m.v2, m.o.attrs["epsilon"])
     if outer is None:
         return refuse("the outer statistics are not known, or give no finite scale")
+    lost = np.abs(inner[1]) > 2.0**16 * np.abs(inner[0])
+    if (lost & (np.abs(outer[0]) > 1)).any():
+        return refuse("the inner shift is so large that the outer scale brings up rounding errors")
     return _normalization(m.x, inner[0] * outer[0], inner[1] * outer[0] + outer[1], m.s)
 
 

@@ -10,7 +10,8 @@ from .declare import Rule, allowed
 
 MODULES = (
     "elementwise", "arithmetic", "casts", "activations", "gates", "ranges", "movement", "slicing", "padding",
-    "layout", "carrying", "linear", "gemm", "sharing", "einsum", "convolution", "batch_norm", "normalization", "reduction",
+    "layout", "carrying", "linear", "gemm", "sharing", "einsum", "convolution", "batch_norm", "normalization",
+    "reduction",
 )  # fmt: skip
 
 

@@ -107,8 +107,10 @@ def moderate_constant(operand: Operand) -> bool:
 
 
 def finite_constant(operand: Operand | None) -> bool:
-    """A numeric constant without NaN and infinities."""
-    return operand is not None and operand.is_constant and operand.facts is not None and operand.facts.finite
+    """A constant without NaN and infinities, of a float type whose constants may be joined."""
+    if operand is None or not operand.is_constant or operand.dtype not in _MODERATE:
+        return False
+    return operand.facts is not None and operand.facts.finite
 
 
 def positive_constant(operand: Operand) -> bool:

@@ -27,7 +27,7 @@ def mutated(graph: Graph, rng: Rng) -> Graph | None:
     new = graph.copy()
     steps: list[Callable[[Graph, Rng], None]] = [_constants]
     for step, chance in ((_sizes, 0.6), (_types, 0.5), (_one_dim, 0.4), (_attributes, 0.3), (_rank, 0.25),
-                         (_opset, 0.3), (_one_value, 0.15)):
+                         (_opset, 0.3), (_one_value, 0.15), (_groups, 0.3), (_windows, 0.4)):
         if rng.random() < chance:
             steps.append(step)
     try:
@@ -178,6 +178,39 @@ def _varied(value: object, rng: Rng) -> object:
     if isinstance(value, float):
         return float(value) * float(rng.choice([2, -1, 0, 1.5, 0.25]))
     return value
+
+
+def _groups(graph: Graph, rng: Rng) -> None:
+    """Let all convolutions work in groups, with weights to fit."""
+    done = set()
+    for node in graph.nodes:
+        if node.op not in ("Conv", "ConvTranspose") or node.attrs["group"] != 1 or node.inputs[1] in done:
+            continue
+        shape = _shape(graph, node.inputs[1])
+        known = [dim for dim in shape[:2] if isinstance(dim, int)]
+        common = [count for count in (2, 3, 4) if len(known) == 2 and not any(dim % count for dim in known)]
+        if common:
+            group = common[rng.integers(0, len(common))]
+            _reshape(graph, node.inputs[1], (shape[0], known[1] // group, *shape[2:]), rng)
+            done.add(node.inputs[1])
+            for other in graph.nodes:
+                if other.op == node.op and other.inputs[1] == node.inputs[1]:
+                    other.attrs["group"] = group
+
+
+def _windows(graph: Graph, rng: Rng) -> None:
+    """Give windows other pads, strides and dilations."""
+    for node in graph.nodes:
+        if "auto_pad" not in node.attrs or "kernel_shape" not in node.attrs:
+            continue
+        rank = len(_shape(graph, node.inputs[0]) if node.inputs[0] in _leaves(graph) else (1, 1, 1, 1)) - 2
+        if rng.random() < 0.4:
+            node.attrs["auto_pad"] = str(rng.choice(["VALID", "SAME_UPPER", "SAME_LOWER", "NOTSET"]))
+        for name, count, low in (("pads", 2 * rank, 0), ("strides", rank, 1), ("dilations", rank, 1)):
+            if name in node.attrs and rng.random() < 0.3:
+                node.attrs[name] = tuple(int(n) for n in rng.integers(low, low + 2, count))
+        if "count_include_pad" in node.attrs:
+            node.attrs["count_include_pad"] = int(rng.integers(0, 2))
 
 
 def _opset(graph: Graph, rng: Rng) -> None:

@@ -1,0 +1,64 @@
+"""Every rule: its example fires and is equal under the rule's class, its near miss does not fire."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphs.text import parse_graph
+from rules import catalogue
+from rules.apply import apply_at, matches
+from rules.check import check_rule
+from rules.declare import EXACTNESS, Refusal, Rule
+from scripts.rules_reference import OUT, reference
+
+RULES = catalogue.all_rules()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
+def test_example_and_near_miss(rule: Rule) -> None:
+    report = check_rule(rule, instances=0)
+    assert report.ok, report.text()
+    assert report.checked > 0
+
+
+@pytest.mark.parametrize("rule", RULES[::9], ids=[rule.name for rule in RULES[::9]])
+def test_random_instances(rule: Rule) -> None:
+    """A fixed share of the rules on a few instances; `egraft rules check` does all of them on many."""
+    report = check_rule(rule, instances=4, seed=7)
+    assert report.ok, report.text()
+
+
+def test_declarations_are_complete() -> None:
+    assert len(RULES) >= 40
+    for rule in RULES:
+        assert rule.exactness in EXACTNESS
+        assert rule.meaning.endswith(".") and rule.family and rule.source.startswith("rules/")
+        assert rule.after is not None or "..." in rule.text()
+
+
+def test_lookup_by_name_and_family() -> None:
+    assert catalogue.by_name("neg-neg").before
+    with pytest.raises(KeyError, match="did you mean"):
+        catalogue.by_name("neg-ne")
+    assert {rule.family for rule in catalogue.by_family("linear")} == {"linear"}
+    exact = catalogue.permitted("exact", disabled=["neg-neg"])
+    assert all(rule.exactness == "exact" for rule in exact) and "neg-neg" not in {rule.name for rule in exact}
+
+
+def test_permitted_classes_are_nested() -> None:
+    counts = [len(catalogue.permitted(name)) for name in EXACTNESS]
+    assert counts == sorted(counts) and counts[0] < counts[1] < counts[2]
+
+
+def test_a_refusal_gives_its_reason() -> None:
+    rule = catalogue.by_name("matmul-add-gemm")
+    graph = parse_graph(rule.near_miss)
+    reasons = [new.reason for match in matches(graph, rule) if isinstance(new := apply_at(graph, rule, match), Refusal)]
+    assert reasons == ["the bias does not broadcast to the product"]
+
+
+def test_reference_page_is_up_to_date() -> None:
+    written = Path(OUT).read_text(encoding="utf-8") if Path(OUT).exists() else ""
+    assert written == reference(), "run: python -m scripts.rules_reference"
