@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cost_model.node_costs import NodeCosts
 from cost_model.protocol import Settings
-from cost_model.sizes import default_measure_sizes
 from cost_model.targets import Target, resolve
 from cost_model.timings import Timings
 from graphs.errors import InvalidOption
@@ -20,6 +20,7 @@ from rules.declare import Rule, allowed
 from search import budget as budgets
 
 from .options import Options
+from .sizing import first_sizes, sizes_that_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,16 @@ class Context:
         if text not in self.warnings:
             self.warnings.append(text)
 
+    def other_sizes(self, graph: Graph) -> bool:
+        """Go on with sizes at which the target runs the graph; False if none are known, or these are."""
+        sizes = sizes_that_run(graph, self.sizes, self.options.dims, self.target, self.threads, self.options.seed)
+        if self.feeds is not None or sizes is None or sizes == self.sizes:
+            return False
+        self.sizes = sizes
+        self.costs = NodeCosts(self.target, self.timings, sizes, threads=self.threads, opset=graph.opset,
+                               budget_seconds=self.effort.measure_seconds, frozen=self.options.frozen)
+        return True
+
     def describe_target(self) -> dict[str, Any]:
         """What the report says first."""
         return {"name": self.target.name, "device": self.target.fingerprint.text, "threads": self.threads,
@@ -80,17 +91,13 @@ def open_context(graph: Graph, options: Options) -> Context:
     _check_keep(graph, options)
     rules = [rule for rule in all_rules()
              if allowed(rule.exactness, options.precision) and rule.name not in options.disabled_rules]
-    sizes = default_measure_sizes(graph, options.dims)
     threads = options.threads or target.default_threads()
+    feeds = load_feeds(Path(options.inputs)) if options.inputs is not None else None
+    sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed)
     effort = EFFORTS[options.effort]
     timings = Timings(options.timings, frozen=options.frozen)
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
-    feeds = None
-    if options.inputs is not None:
-        from pathlib import Path
-
-        feeds = load_feeds(Path(options.inputs))
     return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds)
 
 

@@ -12,7 +12,7 @@ from cost_model.comparison import Comparison
 from cost_model.memory import peak_live_bytes
 from cost_model.signature import graph_digest
 from cost_model.targets import Unsupported
-from graphs.errors import EgraftError, FrozenMiss
+from graphs.errors import EgraftError
 from graphs.ir import Graph
 from runtime.feeds import draw
 
@@ -117,25 +117,15 @@ def _measure(entries: list[Finalist], context: Context) -> tuple[Comparison | No
     except EgraftError as error:
         return None, {}, f"no inputs to measure with: {error.found}"
     graphs = {entry.name: entry.graph for entry in entries}
-    unsupported: dict[str, str] = {}
-    for name in list(graphs):
-        try:
-            context.target.prepare(graphs[name], feeds, context.threads).close()
-        except Unsupported as error:
-            unsupported[name] = " ".join(str(error).split())[:300]
-            del graphs[name]
-    if INPUT in unsupported:
-        note = f"the target cannot run the input: {unsupported[INPUT]}"
-        return None, {}, note
-    if len(graphs) < 2:
-        return None, unsupported, "no other finalist runs on the target"
     try:
         comparison = context.target.compare(graphs, INPUT, feeds, threads=context.threads,
                                             settings=context.effort.compare, timings=context.timings)
-    except FrozenMiss:
-        raise
     except Unsupported as error:
-        return None, unsupported, f"measuring failed: {' '.join(str(error).split())[:300]}"
+        reason = " ".join(str(error).split())[:300]
+        return None, {INPUT: reason}, f"the target cannot run the input: {reason}"
+    unsupported = dict(comparison.unsupported)
+    if len(graphs) - len(unsupported) < 2:
+        return None, unsupported, "no other finalist runs on the target"
     return comparison, unsupported, ""
 
 

@@ -74,6 +74,8 @@ class Pipeline:
         """All stages in order; again without the guilty rule where validation found one."""
         for _ in range(MAX_DROPPED + 1):
             improved, outcome = self._attempt()
+            if finalists.INPUT in outcome.unsupported and self.context.other_sizes(self.original):
+                continue
             self.clock.enter("validate", best=outcome.best_seconds)
             winner, validation, failed = first_valid(self.original, outcome, self.context)
             if failed is None or not self._drop(failed):

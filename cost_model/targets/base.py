@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphs.errors import TargetUnavailable
+from graphs.errors import EgraftError, TargetUnavailable
 from graphs.ir import Graph, Node
 from graphs.operators import find, is_pure
 from graphs.types import TensorType
@@ -38,7 +38,9 @@ Feeds = Mapping[str, np.ndarray]
 
 
 class Unsupported(Exception):
-    """The target has no kernel for a node of the graph; the text is the runtime's own."""
+    """The target has no kernel for a node of the graph, or does not run it at these sizes; the text is the
+    runtime's own.
+    """
 
 
 @dataclass
@@ -51,6 +53,29 @@ class Runner:
 
     def __call__(self) -> None:
         self.run()
+
+
+def prepared(target: Target, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
+    """A runner of a whole graph that has run once. Raises Unsupported, with what the runtime said, where the
+    graph does not load or does not run with these feeds.
+    """
+    try:
+        runner = target.prepare(graph, feeds, threads)
+    except (Unsupported, ImportError):
+        raise
+    except Exception as error:  # runtimes raise classes of their own, which differ by release
+        raise Unsupported(_said(error)) from error
+    try:
+        runner.run()
+    except Exception as error:
+        runner.close()
+        raise Unsupported(_said(error)) from error
+    return runner
+
+
+def _said(error: Exception) -> str:
+    found = error.found if isinstance(error, EgraftError) else str(error)
+    return " ".join(f"{type(error).__name__}: {found}".split())[:300]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..comparison import Comparison
 from ..records import Record
 from ..signature import graph_digest
 from ..timings import Timings
-from .base import Runner, Unsupported
+from .base import Runner, Unsupported, prepared
 
 if TYPE_CHECKING:
     from .base import Target
@@ -58,7 +58,7 @@ def compare_graphs(
         for name in graphs:
             if one_each[digests[name]] == name:
                 try:
-                    runners[name] = target.prepare(graphs[name], feeds, threads)
+                    runners[name] = prepared(target, graphs[name], feeds, threads)
                 except Unsupported as error:
                     if name == baseline:
                         raise

@@ -1,0 +1,66 @@
+"""Sizes to measure at: the defaults, unless the model does not run at them (64 positions, a height of 48)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from cost_model.sizes import default_measure_sizes, sizes_of_feeds
+from cost_model.targets import Target, Unsupported
+from cost_model.targets.base import prepared
+from graphs.errors import EgraftError
+from graphs.ir import Graph
+from runtime.feeds import draw, input_symbols, size_candidates
+
+from .report import constant_bytes
+
+CHECKED_BYTES = 64 << 20  # constants of a model that is tried out beforehand; larger ones only when measuring failed
+TRIES = 40
+
+
+def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.ndarray] | None, target: Target,
+                threads: int, seed: int) -> dict[str, int]:
+    """The sizes that a run starts with: those of the user's data, else the defaults; small models are tried out."""
+    if feeds is not None:
+        return sizes_of_feeds(graph, feeds)
+    sizes = default_measure_sizes(graph, dims)
+    if not target.measures or constant_bytes(graph) > CHECKED_BYTES:
+        return sizes
+    return sizes_that_run(graph, sizes, dims, target, threads, seed) or sizes
+
+
+def sizes_that_run(graph: Graph, wanted: dict[str, int], dims: dict[str, list[int]], target: Target, threads: int,
+                   seed: int) -> dict[str, int] | None:
+    """`wanted` if the target runs the graph at these sizes, else the first others that do, None if there are none.
+
+    Sizes that the user asked for stay.
+    """
+    asked = {name: sizes[0] for name, sizes in dims.items()}
+    free = [name for name in input_symbols(graph) if name not in asked]
+    candidates = _candidates(graph, wanted, asked, free) if free else iter([wanted])
+    return next((sizes for sizes in islice(candidates, TRIES) if _runs(graph, sizes, target, threads, seed)), None)
+
+
+def _candidates(graph: Graph, wanted: dict[str, int], asked: dict[str, int],
+                free: list[str]) -> Iterator[dict[str, int]]:
+    """The wanted sizes; the same with the larger ones smaller; what validation would try."""
+    yield wanted
+    largest = max(wanted[name] for name in free)
+    for size in (64, 32, 48, 16, 8):
+        if size < largest:
+            yield {**wanted, **{name: min(size, wanted[name]) for name in free}}
+    for name in free:  # one size that is fixed in truth: the height of a line of text
+        if wanted[name] > 16:
+            yield from ({**wanted, name: size} for size in (48, 32, 64))
+    yield from ({**wanted, **sizes} for sizes in size_candidates(graph, asked))
+
+
+def _runs(graph: Graph, sizes: dict[str, int], target: Target, threads: int, seed: int) -> bool:
+    """Does the target run the graph at these sizes?"""
+    try:
+        prepared(target, graph, draw(graph, seed, sizes), threads).close()
+    except (Unsupported, EgraftError):
+        return False
+    return True
