@@ -26,6 +26,9 @@ GROUP = 8  # a row or column of fewer elements says nothing about noise
 MEANINGFUL = 0.25  # allowed error beyond this part of the output's size: the element counts as not compared
 EDGE_ULPS = 64.0  # so near to the largest number, rounding decides whether it is infinite
 FLIPS_FACTOR, FLIPS_SHARE = 4.0, 1e-5  # discrete places that are not pinned: elements that may jump
+# However far the original is from its float64 twin, the result stays near the original: a cast to half precision
+# and back is there to round, and dropping it is more than rounding.
+NEAR_FACTOR, NEAR_ULPS = 64.0, 256.0
 BLIND_FACTOR = 2.5  # without a float64 run rounding inside the original is not seen, only that of inputs and weights
 NAN, PLUS, MINUS = 1, 2, 3
 _FLOAT32_EPS = 2.0**-23
@@ -55,6 +58,7 @@ class Terms:
     rtol: float | None = None
     atol: float | None = None
     jumps: bool = False  # discrete places upstream are not pinned
+    coarse: float = 1.0  # epsilon of the narrowest type that the original computes in
     huge: bool = False  # inputs near the limits of the dtype: overflow inside is expected
     special: bool = False
 
@@ -180,7 +184,7 @@ def _compare_tolerance(name: str, a: np.ndarray, b: np.ndarray, terms: Terms) ->
         wrong[...] = False
     if bool(wrong.any()):
         return _not_finite(name, a, b, wrong)
-    error = np.where(finite, np.abs(wide_a - wide_b), 0.0)
+    error = np.abs(np.where(finite, wide_a, 0.0) - np.where(finite, wide_b, 0.0))
     allowed = atol + rtol * np.where(finite, np.abs(wide_a), 0.0)
     return _worst(name, error, np.maximum(allowed, 1e-300), finite, a, b, "the original")
 
@@ -278,6 +282,13 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
     floor = float(info.smallest_subnormal) * 4
     check = _judge(name, error, noise, scale * eps + floor, usable, s, against, terms)
     check.share += float(np.mean(agreed)) if agreed.size else 0.0
+    if check.ok and reference is not a:
+        near = NEAR_FACTOR * _noise(np.where(usable, a, 0.0), s.moved, usable, False) + floor + (
+            NEAR_ULPS * max(eps, terms.coarse) * scale)
+        distance = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, a, 0.0)), 0.0)
+        moved_off = _worst(name, distance, near, usable, s.original, s.optimized, "the original")
+        if not moved_off.ok:
+            return moved_off
     if wide_check is not None and wide_check.ratio > check.ratio and check.ok:
         wide_check.share = check.share
         return wide_check

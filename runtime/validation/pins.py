@@ -10,7 +10,7 @@ given to its partner in every other run, and what goes into the partner is compa
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,9 @@ _ALWAYS = frozenset({
     "TopK", "QuantizeLinear", "DynamicQuantizeLinear", "Mod", "NonZero", "Hardmax", "NonMaxSuppression", "Unique",
     "OneHot", "Shrink", "ThresholdedRelu", "MaxRoiPool",
 })  # fmt: skip
+# What these give depends on the order of numbers only: a graph may scale what goes in, if nothing else changes.
+ORDER_ONLY = frozenset({"ArgMax", "ArgMin", "Hardmax", "TopK", "Sign", "NonZero", "Equal", "Less", "Greater",
+                        "LessOrEqual", "GreaterOrEqual"})
 _SHAPE_ONLY = ("RandomNormalLike", "RandomUniformLike")
 
 
@@ -101,10 +104,10 @@ class Pins:
     alone_optimized: list[tuple[str, Node]] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
 
-    def without_discrete(self) -> Pins:
-        """Only opaque and random nodes pinned."""
-        kept = [pin for pin in self.pairs if pin.kind != DISCRETE]
-        freed = [pin for pin in self.pairs if pin.kind == DISCRETE]
+    def without(self, keys: Collection[str]) -> Pins:
+        """These discrete pairs executed in both graphs."""
+        kept = [pin for pin in self.pairs if pin.kind != DISCRETE or pin.key not in keys]
+        freed = [pin for pin in self.pairs if pin.kind == DISCRETE and pin.key in keys]
         return Pins(kept, self.alone_original + [(DISCRETE, pin.original) for pin in freed],
                     self.alone_optimized + [(DISCRETE, pin.optimized) for pin in freed], self.types)
 
@@ -229,15 +232,15 @@ def node_function(pins: Pins, journal: Journal, of_original: bool) -> Callable[
         [Node, Callable[[], NodeFunction]], NodeFunction | None]:
     """The hook that puts pinned functions into one of the graphs."""
     table = {id(pin.original if of_original else pin.optimized): pin for pin in pins.pairs}
-    alone = {id(node): node for kind, node in pins.alone_original if kind == OPAQUE} if of_original else {}
+    for kind, node in pins.alone_original if of_original else ():
+        if kind != DISCRETE:  # no partner, but its runs must still agree with each other
+            table[id(node)] = Pin(f"{kind} alone {node.outputs[0]}", kind, node, node, True)
 
     def hook(node: Node, plain: Callable[[], NodeFunction]) -> NodeFunction | None:
         pin = table.get(id(node))
         if pin is not None:
             # The partner and an opaque node need no function of their own.
             return journal.pinned(pin, pins.types, plain() if of_original and pin.kind != OPAQUE else None)
-        if id(node) in alone:
-            return lambda values: journal.draw(node, pins.types, values)
         return None
 
     return hook

@@ -28,6 +28,7 @@ class OutputCheck:
     round: int = -1
     at: tuple[int, ...] | None = None
     unpinnable: bool = False  # the difference may come from pairing the wrong discrete nodes
+    pin: str = ""  # which pair's input this is
 
     def worse_than(self, other: OutputCheck) -> bool:
         """Orders checks of one output by how bad they are."""

@@ -17,9 +17,9 @@ from ..feeds import draw
 from ..session import check_feeds
 from .changes import Changes, changes, fold
 from .compare import Samples, Terms, compare
-from .pins import DISCRETE, OPAQUE, RANDOM, Journal, Pins, Unpinnable, node_function, tainted
+from .pins import DISCRETE, OPAQUE, ORDER_ONLY, RANDOM, Journal, Pins, Unpinnable, node_function, tainted
 from .report import OutputCheck, Round
-from .twins import TINY, Twin, TwinProgram, has_narrow_floats
+from .twins import TINY, Twin, TwinProgram, coarsest_epsilon, has_narrow_floats
 
 LARGE_BYTES = 8 << 20  # weights and values beyond this: one moved run, float64 in the first round only
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
@@ -41,6 +41,7 @@ class Comparison:
         self.fixed = frozenset(name for name, found in constraints(original).items() if found.kind != "nonzero")
         self.has_narrow = any(has_narrow_floats(graph) for graph in (original, optimized))
         self._probed: dict[tuple[object, ...], tuple[dict[str, Any], dict[str, list[list[Any]]]]] = {}
+        self.coarse = coarsest_epsilon(original)
         self._folded: tuple[Graph, Graph] | None = None
         self._changes: tuple[Changes, Changes] | None = None
         self._programs: dict[tuple[bool, Twin], TwinProgram | None] = {}
@@ -143,7 +144,7 @@ class Comparison:
             return [failure]
         variations = {} if self.terms.exactness == "exact" or self.terms.rtol is not None else (
             self._variations(each, named))
-        terms = replace(self.terms, huge=each.huge, special=each.special)
+        terms = replace(self.terms, huge=each.huge, special=each.special, coarse=self.coarse)
         return self._compare_all(original, other, variations, terms)
 
     def _run_original(self, named: Mapping[str, Any], key: tuple[object, ...] | None) -> dict[str, Any]:
@@ -227,7 +228,7 @@ class Comparison:
             key = name[4:].rsplit(" #", 1)[0] if name.startswith("pin ") else name
             check = compare(name, samples, replace(terms, jumps=key in self.jumping))
             if name.startswith("pin "):
-                check.name, check.unpinnable = self._describe(key, name), self._doubtful(key)
+                check.name, check.unpinnable, check.pin = self._describe(key, name), self._doubtful(key), key
             checks.append(check)
         return checks
 
@@ -238,8 +239,9 @@ class Comparison:
         return f"input {name.rsplit(' ', 1)[1]} of {self._pin_node(key).label}"
 
     def _doubtful(self, key: str) -> bool:
-        """The pair may be wrong: a discrete node that was paired by order alone."""
-        return any(pin.key == key and pin.kind == DISCRETE and not pin.named for pin in self.pins.pairs)
+        """The pair may be wrong: it was found by order alone, or what goes in may be scaled."""
+        return any(pin.key == key and pin.kind == DISCRETE and (not pin.named or pin.original.op in ORDER_ONLY)
+                   for pin in self.pins.pairs)
 
     def not_executed(self) -> list[str]:
         """Labels of the opaque nodes of the original."""

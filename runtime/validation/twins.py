@@ -56,6 +56,18 @@ def has_narrow_floats(graph: Graph) -> bool:
     return False
 
 
+def coarsest_epsilon(graph: Graph) -> float:
+    """Epsilon of the narrowest float type that the graph computes in. Casts there and back do not count: they are
+    meant to round."""
+    found = 2.0**-52
+    for each in graph.walk():
+        for node in each.nodes:
+            type_ = each.types.get(node.outputs[0])
+            if node.op != "Cast" and isinstance(type_, TensorType) and type_.dtype in dtypes.FLOATS:
+                found = max(found, _epsilon(dtypes.numpy_dtype(type_.dtype)))
+    return found
+
+
 def widen(value: Any) -> Any:
     """Narrow floats as float64; everything else as it is."""
     if isinstance(value, list):

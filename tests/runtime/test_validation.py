@@ -40,6 +40,13 @@ WRONG = {
                                "y = ReduceMean(q, axes=[1])",
                             "k = constant float32[] 3000\n s = Add(x, k)\n m = ReduceMean(s, axes=[1])\n "
                             "q = Mul(s, s)\n e = ReduceMean(q, axes=[1])\n p = Mul(m, m)\n y = Sub(e, p)"),
+    "half precision that the model asks for": (X, "h = Cast(x, to=10)\n y = Cast(h, to=1)", "y = Identity(x)"),
+    "two draws made one": (X, "q = RandomNormalLike(x)\n r = RandomNormalLike(x)\n y = Sub(q, r)",
+                           "q = RandomNormalLike(x)\n y = Sub(q, q)"),
+    "another rounding, moved": (X, "t = Transpose(x, perm=[1, 0])\n y = Round(t)",
+                                "t = Floor(x)\n y = Transpose(t, perm=[1, 0])"),
+    "quantization dropped": (X, "s = constant float32[] 0.05\n z = constant uint8[] 128\n "
+                                "q = QuantizeLinear(x, s, z)\n y = DequantizeLinear(q, s, z)", "y = Identity(x)"),
     "dtype": (X, "y = Relu(x)", "h = Relu(x)\n y = Cast(h, to=11)"),
     "float round trip of large integers": ('graph "g" opset 17 (x: int64[n, 12]) -> (y) { %s }', "y = Identity(x)",
                                            "f = Cast(x, to=1)\n y = Cast(f, to=7)"),
@@ -69,6 +76,13 @@ RIGHT = {
     "the arg max of a scaled value": (X, "k = constant float32[] 3\n a = Mul(x, k)\n b = Add(a, x)\n "
                                          "y = ArgMax(b, axis=1)",
                                       "k = constant float32[] 4\n a = Mul(x, k)\n y = ArgMax(a, axis=1)"),
+    "rounding moved": (X, "t = Transpose(x, perm=[1, 0])\n y = Round(t)",
+                       "t = Round(x)\n y = Transpose(t, perm=[1, 0])"),
+    "order is all that counts": (X, "k = constant float32[] 3.7\n s = Mul(x, k)\n y = Hardmax(s)", "y = Hardmax(x)"),
+    "relu by comparison": (X, "z = constant float32[] 0\n c = Less(x, z)\n y = Where(c, z, x)", "y = Relu(x)"),
+    "training dropout": (X, "r = constant float32[] 0.5\n m = constant bool[] true\n a = Neg(x)\n c = Neg(a)\n "
+                            "y = Dropout(c, r, m)",
+                         "r = constant float32[] 0.5\n m = constant bool[] true\n y = Dropout(x, r, m)"),
     "integers wrap": (INTS, "k = constant int32[] 2\n y = Mul(x, k)", "y = Add(x, x)"),
     "random": (X, "r = RandomNormalLike(x)\n y = Add(x, r)", "r = RandomNormalLike(x)\n y = Add(r, x)"),
 }
