@@ -210,6 +210,8 @@ def _two_gemms(certain: bool) -> Rule:
 
         if m.o.attrs["transA"] or not all(finite_constant(each) for each in (m.w, m.v, m.b, m.d) if each is not None):
             return refuse("a transposed result, or constants that are not finite")
+        if 0 in (*m.w.shape, *m.v.shape):
+            return refuse("an empty weight")
         if certain:
             view = bounded(m.x)
             if view is None:

@@ -305,7 +305,7 @@ def _small_pads(m: Match, pads: tuple[int, ...]) -> bool:
 
 
 @rule(
-    family=FAMILY, exactness="rounding",
+    family=FAMILY, exactness="finite",
     meaning="A MaxPool takes over a Pad with minus infinity, which is what its own padding counts as.",
     before="c:MaxPool(p:Pad(x))",
     example="graph opset 17 (x: float32[n, 2, 4, 4]) -> (y) "

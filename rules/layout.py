@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphs.dtypes import INTEGERS
+
 from .declare import Leaf, Match, NodeView, Operand, Outcome, Rule, refuse, rule, term
 from .values import UNARY, splat_of
 
@@ -222,17 +224,21 @@ def _softmax(op: str) -> Rule:
 SOFTMAX = [_softmax("Softmax"), _softmax("LogSoftmax")]
 
 
-def _reduction(op: str) -> Rule:
-    head = "graph opset 17 (x: float32[n, 4, 3, 5]) -> (y)"
+def _reduction(op: str, integers: bool = False) -> Rule:
+    head = f"graph opset 17 (x: {'int32' if integers else 'float32'}[n, 4, 3, 5]) -> (y)"
+    extreme = op in ("ReduceMax", "ReduceMin")  # in some runtimes the order of elements decides what becomes of NaN
 
     @rule(
-        family=FAMILY, exactness="rounding", meaning=f"{op} over renamed axes needs no Transpose before it.",
+        family=FAMILY, exactness="exact" if integers else "finite" if extreme else "rounding",
+        meaning=f"{op} over renamed axes needs no Transpose before it.",
         before=f"{op}(Transpose(x, perm=p), axes=a, keepdims=k)",
         example=head + f" {{ t = Transpose(x, perm=[0, 2, 3, 1]) y = {op}(t, axes=[1, 2], keepdims=0) }}",
-        near_miss=head + f" {{ t = Relu(x) y = {op}(t, axes=[1, 2], keepdims=0) }}",
+        near_miss=head + f" {{ t = Abs(x) y = {op}(t, axes=[1, 2], keepdims=0) }}",
     )
     def guard(m: Match) -> Outcome:
         perm, axes = m["p"], m["a"]
+        if integers and m.x.dtype not in INTEGERS:
+            return refuse("floats have a rule of their own")
         if not isinstance(axes, tuple) or not axes:
             return refuse("the axes are not known")
         reduced = tuple(sorted(perm[axis] for axis in axes))
@@ -243,7 +249,7 @@ def _reduction(op: str) -> Rule:
         order = tuple(kept.index(perm[axis]) for axis in range(len(perm)) if axis not in axes)
         return inner if list(order) == sorted(order) else term("Transpose", inner, perm=order)
 
-    return guard.renamed(f"transpose-in-{op.lower()}")
+    return guard.renamed(f"transpose-in-{op.lower()}" + ("-integers" if integers else ""))
 
 
-REDUCTION = [_reduction(op) for op in REDUCTIONS]
+REDUCTION = [_reduction(op) for op in REDUCTIONS] + [_reduction(op, True) for op in ("ReduceMax", "ReduceMin")]

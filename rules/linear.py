@@ -94,19 +94,37 @@ def scale_then_matmul(m: Match) -> Outcome:
 
 @rule(
     family=FAMILY, exactness="rounding",
-    meaning="One number times a product of two values scales the first of them.",
+    meaning="One number times a product scales the first operand, where that leads on into a constant weight.",
     before="Mul(MatMul(a, b), $c)", after="MatMul(Mul(a, c), b)",
-    example="graph opset 17 (a: float32[n, 2, 3], b: float32[n, 3, 4]) -> (y) "
-            "{ c = constant float32[] 0.5 t = MatMul(a, b) y = Mul(t, c) }",
+    example="graph opset 17 (x: float32[n, 2, 3], b: float32[n, 2, 4]) -> (y) { " + _W + " c = constant float32[] 0.5 "
+            "p = MatMul(x, w) a = Transpose(p, perm=[0, 2, 1]) t = MatMul(a, b) y = Mul(t, c) }",
     near_miss="graph opset 17 (a: float32[n, 2, 3], b: float32[n, 3, 4]) -> (y) "
-              "{ c = constant float32[4] [1, 2, 3, 4] t = MatMul(a, b) y = Mul(t, c) }",
+              "{ c = constant float32[] 0.5 t = MatMul(a, b) y = Mul(t, c) }",
 )
 def scale_of_product(m: Match) -> Outcome:
     if m.a.is_constant or m.b.is_constant:
         return refuse("a constant operand takes the scale by another rule")
     if any(dim != 1 for dim in m.c.shape) or m.c.rank > m.a.rank:
         return refuse("the scale is not one number")
-    return None if is_float(m.a) and moderate_constant(m.c) else refuse("the scale is not of moderate size")
+    if not is_float(m.a) or not moderate_constant(m.c):
+        return refuse("the scale is not of moderate size")
+    return None if _leads_to_weight(m, m.a, 6) else refuse("no constant weight takes up the scale")
+
+
+def _leads_to_weight(m: Match, operand: Operand, depth: int) -> bool:
+    """The value is a product with a constant weight, a bias added, turned and reshaped."""
+    if depth == 0:
+        return False
+    for op, position in (("MatMul", 1), ("Gemm", 1), ("Transpose", 0), ("Reshape", 0), ("Add", 0), ("Add", 1)):
+        for view in operand.forms(op):
+            arg = view.args[position]
+            if arg is None:
+                continue
+            last = op in ("MatMul", "Gemm")
+            if arg.is_constant if last else not arg.is_constant and _leads_to_weight(m, arg, depth - 1):
+                m.use(view)
+                return True
+    return False
 
 
 @rule(
@@ -352,8 +370,8 @@ def _two_layers(bias: bool, certain: bool) -> Rule:
                   + f" {_W} {middle} {second.replace('0.5', 'inf')} y = MatMul(t, v) }}",
     )
     def guard(m: Match) -> Outcome:
-        if m.w.rank != 2 or m.v.rank != 2 or not is_float(m.x):
-            return refuse("the weights are no matrices")
+        if m.w.rank != 2 or m.v.rank != 2 or not is_float(m.x) or 0 in (*m.w.shape, *m.v.shape):
+            return refuse("the weights are no matrices, or empty")
         if not (finite_constant(m.w) and finite_constant(m.v)):
             return refuse("the weights must be finite")
         if bias and (m.b.shape != m.w.shape[1:] or sizes(m.b) is None):

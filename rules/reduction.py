@@ -11,26 +11,36 @@ FAMILY = "reduction"
 _X = "graph opset 17 (x: float32[n, 3, 4, 5]) -> (y)"
 
 
-def _twice(op: str) -> Rule:
+_EXTREMES = ("ReduceMax", "ReduceMin")  # what they make of NaN depends on the order of elements in some runtimes
+
+
+def _twice(op: str, integers: bool = False) -> Rule:
+    dtype = "int64" if integers else "float32"
+    head = _X.replace("float32", dtype)
+    exactness = "exact" if integers else "finite" if op in _EXTREMES else "rounding"
+
     @rule(
-        family=FAMILY, exactness="rounding", meaning=f"{op} of {op} is one {op} over the axes of both.",
+        family=FAMILY, exactness=exactness, meaning=f"{op} of {op} is one {op} over the axes of both.",
         before=f"{op}({op}(x, axes=a, keepdims=k), axes=b, keepdims=k)", after=f"{op}(x, axes=c, keepdims=k)",
-        example=f"{_X} {{ t = {op}(x, axes=[3], keepdims=0) y = {op}(t, axes=[2], keepdims=0) }}",
-        near_miss=f"{_X} {{ t = {op}(x, axes=[3], keepdims=1) y = {op}(t, axes=[2], keepdims=0) }}",
+        example=f"{head} {{ t = {op}(x, axes=[3], keepdims=0) y = {op}(t, axes=[2], keepdims=0) }}",
+        near_miss=f"{head} {{ t = {op}(x, axes=[3], keepdims=1) y = {op}(t, axes=[2], keepdims=0) }}",
     )
     def guard(m: Match) -> Outcome:
         if not isinstance(m["a"], tuple) or not isinstance(m["b"], tuple):
             return refuse("the axes are not known")
+        if integers and is_float(m.x):
+            return refuse("floats have a rule of their own")
         if op in ("ReduceL2", "ReduceMean") and not is_float(m.x):
             return refuse("integers are rounded in between")
         inner = set(m["a"])
         kept = list(range(m.x.rank)) if m["k"] else [axis for axis in range(m.x.rank) if axis not in inner]
         return {"c": tuple(sorted(inner | {kept[axis] for axis in m["b"]}))}
 
-    return guard.renamed(f"{op.lower()}-twice")
+    return guard.renamed(f"{op.lower()}-twice" + ("-integers" if integers else ""))
 
 
 TWICE = [_twice(op) for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2")]
+TWICE_INTEGERS = [_twice(op, True) for op in _EXTREMES]
 
 
 def _of_one(op: str) -> Rule:

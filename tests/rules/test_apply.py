@@ -72,7 +72,8 @@ def test_new_nodes_have_fresh_names_types_and_origins() -> None:
 
 def test_group_rules_leave_members_that_do_not_fit() -> None:
     text = ("graph opset 17 (x: float32[n, 3], z: float32[2, 3, 4]) -> (p, q, r) { "
-            "w = constant float32[3, 1] [1, 2, 3] v = constant float32[3, 2] [1, 2, 3, 4, 5, 6] t = constant float32[2, 3, 1] [1, 2, 3, 4, 5, 6] "
+            "w = constant float32[3, 1] [1, 2, 3] v = constant float32[3, 2] [1, 2, 3, 4, 5, 6] "
+            "t = constant float32[2, 3, 1] [1, 2, 3, 4, 5, 6] "
             "p = MatMul(x, w) q = MatMul(x, t) r = MatMul(x, v) }")
     new = applied("join-matmuls", text)
     assert ops(new).count("MatMul") == 2 and ops(new).count("Split") == 1
