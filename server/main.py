@@ -50,14 +50,16 @@ def serve(host: str = "127.0.0.1", port: int = 8000, data: Path | None = None) -
         print(f"egraft serves at http://{shown}:{at[1]} (data in {settings.data})", flush=True)
         config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_SECONDS,
                                 server_header=False, proxy_headers=False)
+        server = _Server(config, service)
+        # uvicorn raises the signal that ended it once more at the end: then it meets this handler.
+        before = signal.signal(signal.SIGTERM, server.handle_exit)
         try:
-            _Server(config, service).run(sockets=[listener])
+            server.run(sockets=[listener])
         except KeyboardInterrupt:
             return 130
         finally:
             service.close()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, before)
     return 0
 
 
