@@ -17,7 +17,7 @@ from rules.form import Spelling
 
 from .saturated import ENode, Saturated
 from .selection import Selection, order_of
-from .snapshot import conflicting
+from .snapshot import conflicting, weaker
 
 
 def build_graph(graph: Graph, saturated: Saturated, selection: Selection) -> Graph:
@@ -30,9 +30,11 @@ def build_graph(graph: Graph, saturated: Saturated, selection: Selection) -> Gra
     infer(built)
     for name in graph.outputs:
         before, after = graph.type_of(name), built.type_of(name)
-        if conflicting(before, after) or (before is not None and before.is_known and after != before):
+        if conflicting(before, after):
             raise SearchFailed(f"output {name!r}", f"the new graph computes {after} instead of {before}",
                                "this is a defect of egraft or of a rule; please report it with the model")
+        if before is not None and weaker(after, before):
+            built.types[name] = before  # what was known of a value stays known, however it is computed now
     return built
 
 

@@ -63,7 +63,7 @@ class Tracer:
     def run(self, result: Graph) -> list[Step]:
         """All steps."""
         order = order_of(self.selection.choice, self.saturated.outputs)
-        self._merge(order)
+        self._merge(order, equal_only=True)  # the rest of what is equal may well be dead in the end
         for _ in range(PASSES):
             before = len(self.steps)
             for cls in reversed(order):
@@ -85,7 +85,7 @@ class Tracer:
 
     # Equal values
 
-    def _merge(self, order: list[int]) -> None:
+    def _merge(self, order: list[int], equal_only: bool = False) -> None:
         """One value for each class: equal nodes become one, the others are led to it along rules."""
         for cls in order:
             values = self._values(cls)
@@ -95,7 +95,9 @@ class Tracer:
                 continue
             main = self._main(cls, values, fixed, wanted)
             for value in values:
-                if value != main and self.state.is_live(value) and self.state.is_live(main):
+                if value == main or not self.state.is_live(value) or not self.state.is_live(main):
+                    continue
+                if not equal_only or self.state.enode[value] is self.state.enode[main]:
                     self._join(value, main)
 
     def _main(self, cls: int, values: list[str], fixed: list[str], wanted: ENode) -> str:
@@ -163,8 +165,8 @@ class Tracer:
                         queue.append(edge.target.index)
                     continue
                 others = self._others(value) if others is None else others
-                for other in others:
-                    reached = self.state.enode[other].index
+                ends = [(self.state.enode[other].index, other) for other in others]
+                for reached, other in [*ends, (edge.target.index, "")]:
                     if reached not in came:
                         came[reached] = (at, edge, other)
                         queue.append(reached)
@@ -201,7 +203,8 @@ class Tracer:
         state.begin()
         made: list[tuple[str, str]] = []
         for root, each, passed in pairs:
-            new = passed if each.handed else self._make(each.target, built, bound, state.upstream(root), 0)
+            new = self._handed(root, each, passed) if each.handed else ""
+            new = new or self._make(each.target, built, bound, state.upstream(root), 0)
             if not new or new == root or new in state.upstream(root):
                 if root == value:
                     state.close()
@@ -217,6 +220,12 @@ class Tracer:
         lines = texts(patch.add) or [f"{old} -> {new}" for old, new in patch.replace.items()]
         self._emit(rule.name, rule.exactness, rule.meaning, where, before, lines, patch, reverse=edge.reverse)
         return after
+
+    def _handed(self, value: str, edge: Edge, other: str) -> str:
+        """The value that a right side which is only a variable stands for, '' if none is there."""
+        others = self._others(value)
+        exact = [name for name in others if self.state.enode[name] is edge.target]
+        return other if other in others else exact[0] if exact else others[0] if others else ""
 
     def _sides(self, edge: Edge) -> tuple[dict[int, list[ENode]], dict[int, ENode]]:
         """E-nodes of the side that is there and of the side that is made, by class."""
@@ -236,18 +245,18 @@ class Tracer:
         if state.enode.get(value) is not wanted and not self._lead(value, wanted, depth + 1):
             return None
         above |= {wanted.index}
-        for argument in state.arguments(value):
+        for position in range(len(state.arguments(value))):
+            present = state.arguments(value)  # anew each time: leading one argument may replace another
+            argument = present[position] if position < len(present) else ""
             if not argument:
                 continue
             cls = state.enode[argument].cls
             inner = [enode for enode in matched.get(cls, ()) if enode.kind != "leaf" and enode.index not in above]
-            if inner and cls not in bound:
+            if inner and cls not in bound and argument in state.producer:
                 bound[cls] = argument
                 chosen = next((enode for enode in inner if enode is state.enode[argument]), inner[0])
-                below = self._prepare(argument, chosen, matched, bound, depth + 1, above)
-                if below is None:
-                    return None
-                read += below
+                # Where it cannot be led there, any value of the class will do: all are equal by earlier firings.
+                read += self._prepare(argument, chosen, matched, bound, depth + 1, above) or []
             else:
                 bound.setdefault(cls, argument)
         return read
@@ -276,6 +285,7 @@ class Tracer:
             return state.leaf(enode)
         if enode.kind == "opaque" or depth > 4 * DEPTH:
             return ""
+        built = {cls: each for cls, each in built.items() if each is not enode}
         if enode.kind == "proj":
             whole = built.get(enode.args[0]) or self._any(enode.args[0])
             outputs = self._outputs(whole, built, bound, later, depth) if whole is not None else None
@@ -305,7 +315,7 @@ class Tracer:
             return name
         inner = built.get(cls)
         if inner is not None:
-            made = self._make(inner, {key: each for key, each in built.items() if key != cls}, bound, later, depth + 1)
+            made = self._make(inner, built, bound, later, depth + 1)
             if made:
                 return made
         for name in state.values.get(cls, {}):
