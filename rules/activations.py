@@ -219,7 +219,7 @@ def max_neg_first(m: Match) -> Outcome:
 
 def _alpha(m: Match, upper: float = math.inf, nonzero: bool = True) -> Outcome:
     alpha = number(m.a)
-    if alpha is None or m.x.dtype not in COMMON_FLOATS | {"float64"}:
+    if alpha is None or m.x.dtype not in COMMON_FLOATS:
         return refuse("the slope must be one float")
     if not _kept(alpha):
         return refuse("the slope is no float32 number")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphs.dtypes import INTEGERS
 
 from .declare import Leaf, Match, NodeView, Operand, Outcome, Rule, refuse, rule, term
-from .values import UNARY, splat_of
+from .values import STEADY, UNARY, splat_of
 
 FAMILY = "movement"
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
@@ -41,10 +41,11 @@ def _dtype(op: str) -> tuple[str, int]:
 
 def _through(op: str) -> list[Rule]:
     dtype, opset = _dtype(op)
+    exactness = "exact" if op in STEADY else "rounding"
     head = f"graph opset {opset} (x: {dtype}[2, 3, 4]) -> (y)"
 
     @rule(
-        family=FAMILY, exactness="exact", meaning=f"{op} does not care where an element stands: Transpose first.",
+        family=FAMILY, exactness=exactness, meaning=f"{op} does not care where an element stands: Transpose first.",
         before=f"Transpose(c:{op}(x), perm=p)", after=f"{op}(Transpose(x, perm=p), *c)",
         example=f"{head} {{ t = {_call(op, 'x')} y = Transpose(t, perm=[1, 0, 2]) }}",
         near_miss=f"{head} {{ t = Transpose(x, perm=[1, 0, 2]) y = {_call(op, 't')} }}",
@@ -53,7 +54,7 @@ def _through(op: str) -> list[Rule]:
         return None
 
     @rule(
-        family=FAMILY, exactness="exact", meaning=f"{op} does not care where an element stands: Transpose last.",
+        family=FAMILY, exactness=exactness, meaning=f"{op} does not care where an element stands: Transpose last.",
         before=f"c:{op}(Transpose(x, perm=p))", after=f"Transpose({op}(x, *c), perm=p)",
         example=f"{head} {{ t = Transpose(x, perm=[1, 0, 2]) y = {_call(op, 't')} }}",
         near_miss=f"{head} {{ t = {_call(op, 'x')} y = Transpose(t, perm=[1, 0, 2]) }}",
@@ -62,7 +63,7 @@ def _through(op: str) -> list[Rule]:
         return None
 
     @rule(
-        family=FAMILY, exactness="exact", meaning=f"{op} does not care about the shape: Reshape first.",
+        family=FAMILY, exactness=exactness, meaning=f"{op} does not care about the shape: Reshape first.",
         before=f"Reshape(c:{op}(x), shape=s)", after=f"{op}(Reshape(x, shape=s), *c)",
         example=f"{head} {{ t = {_call(op, 'x')} y = Reshape(t, shape=[6, 4]) }}",
         near_miss=f"{head} {{ t = Reshape(x, shape=[6, 4]) y = {_call(op, 't')} }}",
@@ -82,11 +83,12 @@ THROUGH_UNARY = [each for op in UNARY for each in _through(op)]
 
 
 def _binary(op: str) -> list[Rule]:
+    exactness = "exact" if op in STEADY else "rounding"
     head = "graph opset 17 (x: float32[2, 3, 4], z: float32[2, 3, 4]) -> (y)"
     constant = "graph opset 17 (x: float32[2, 3, 4]) -> (y) { c = constant float32[4] [1, 2, 3, 4]"
 
     @rule(
-        family=FAMILY, exactness="exact", meaning=f"{op} of transposed operands: Transpose first.",
+        family=FAMILY, exactness=exactness, meaning=f"{op} of transposed operands: Transpose first.",
         before=f"Transpose({op}(a, b), perm=p)",
         example=head + f" {{ t = Transpose(x, perm=[1, 0, 2]) u = Transpose(z, perm=[1, 0, 2]) v = {op}(t, u) "
                        "y = Transpose(v, perm=[1, 0, 2]) }",
@@ -100,7 +102,7 @@ def _binary(op: str) -> list[Rule]:
         return term(op, transposed(m.a, m["p"]), transposed(m.b, m["p"]))
 
     @rule(
-        family=FAMILY, exactness="exact", meaning=f"{op} of operands that are transposed alike: Transpose last.",
+        family=FAMILY, exactness=exactness, meaning=f"{op} of operands that are transposed alike: Transpose last.",
         before=f"{op}(Transpose(a, perm=p), Transpose(b, perm=p))", after=f"Transpose({op}(a, b), perm=p)",
         example=head + f" {{ t = Transpose(x, perm=[1, 0, 2]) u = Transpose(z, perm=[1, 0, 2]) y = {op}(t, u) }}",
         near_miss=head + f" {{ t = Transpose(x, perm=[1, 0, 2]) u = Transpose(z, perm=[1, 2, 0]) "
@@ -114,7 +116,7 @@ def _binary(op: str) -> list[Rule]:
         use = f"{op}(t, c)" if left else f"{op}(c, t)"
 
         @rule(
-            family=FAMILY, exactness="exact",
+            family=FAMILY, exactness=exactness,
             meaning=f"{op} with a constant: Transpose last, the constant turned back.",
             before=pattern,
             example=constant + f" t = Transpose(x, perm=[1, 0, 2]) y = {use} }}",

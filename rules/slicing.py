@@ -275,7 +275,7 @@ def concat_split(m: Match) -> Outcome:
 
 
 @rule(
-    family=FAMILY, exactness="exact",
+    family=FAMILY, exactness="rounding",
     meaning="The same elementwise operator on every input of a Concat may follow the Concat.",
     before="Concat(*xs, axis=a)",
     example="graph opset 17 (x: float32[n, 2], z: float32[n, 3]) -> (y) "

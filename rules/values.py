@@ -217,3 +217,7 @@ def bounded(operand: Operand) -> NodeView | None:
 UNARY = ("Relu", "Sigmoid", "Tanh", "Exp", "Log", "Sqrt", "Abs", "Neg", "Erf", "Reciprocal", "Floor", "Ceil", "Round",
          "Sign", "LeakyRelu", "Elu", "Selu", "HardSigmoid", "HardSwish", "Softplus", "Softsign", "Gelu", "Mish", "Clip",
          "Cast", "Not")  # fmt: skip
+# Those that give the same bits wherever the element stands. The others are computed in vectors and a remainder, which
+# some runtimes round differently.
+STEADY = frozenset({"Relu", "Sqrt", "Abs", "Neg", "Reciprocal", "Floor", "Ceil", "Round", "Sign", "LeakyRelu", "Clip",
+                    "Cast", "Not", "Add", "Sub", "Mul", "Div", "Max", "Min"})
