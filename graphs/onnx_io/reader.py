@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
 import onnx
@@ -28,13 +28,13 @@ def read_model(model: ModelProto, files: ExternalFiles) -> Graph:
     reader.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
     if reader.ir_version < 3 and not model.opset_import:
         reader.opsets = {"": 1}
-    _check_opsets(model, reader.opsets)
     proto = model.graph
     graph = reader.graph(proto, [])
+    _check_opsets(graph, reader.opsets)
     graph.opsets, graph.ir_version = reader.opsets, model.ir_version
     graph.functions = dict(reader.functions)
-    graph.doc = model.doc_string
-    graph.metadata = {entry.key: entry.value for entry in model.metadata_props}
+    graph.doc = _clean(model.doc_string)
+    graph.metadata = _metadata(model.metadata_props)
     check_structure(graph)
     _infer(graph, reader)
     for field in ("node", "initializer", "sparse_initializer", "input", "output", "value_info"):
@@ -58,6 +58,7 @@ def read_opsets(imports: object) -> dict[str, int]:
     """Domain -> version; '' and 'ai.onnx' are the same domain."""
     found: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
+        _check_text(entry.domain)
         domain = _domain(entry.domain)
         if found.setdefault(domain, entry.version) != entry.version:
             raise InvalidModel("opset_import", f"domain {domain!r} is imported at two versions", "import it once")
@@ -68,8 +69,8 @@ def _domain(text: str) -> str:
     return "" if text == "ai.onnx" else text
 
 
-def _check_opsets(model: ModelProto, opsets: Mapping[str, int]) -> None:
-    if "" not in opsets and any(_domain(node.domain) == "" for node in model.graph.node):
+def _check_opsets(graph: Graph, opsets: Mapping[str, int]) -> None:
+    if opsets.get("", 0) < 1 and any(node.domain == "" for each in graph.walk() for node in each.nodes):
         raise InvalidModel("opset_import", "the model does not say which opset its operators belong to",
                            "the file is cut short, or its writer forgot the opset")
 
@@ -123,7 +124,7 @@ class Reader:
             self.symbols.taken |= _symbols(proto)
         if outer:
             rename_definitions(proto, outer, self._names)
-        graph = Graph(name=proto.name, doc=proto.doc_string)
+        graph = Graph(name=_clean(proto.name), doc=_clean(proto.doc_string))
         lookup = Lookup(graph, parent)
         self.lookups[id(graph)] = lookup
         self._initializers(proto, graph)
@@ -141,6 +142,7 @@ class Reader:
             self._define(graph, sparse.values.name, read_sparse(sparse, self.files))
 
     def _define(self, graph: Graph, name: str, constant: Constant) -> None:
+        _check_text(name)
         if not name:
             raise InvalidModel(f"graph {graph.name!r}", "an initializer has no name", _FIX)
         if name in graph.constants and graph.constants[name] != constant:
@@ -149,6 +151,8 @@ class Reader:
 
     def _interface(self, proto: GraphProto, graph: Graph, lookup: Lookup) -> None:
         infos: dict[str, tuple[Type | None, bytes]] = {}
+        for info in (*proto.input, *proto.output):
+            _check_text(info.name, *(dim.dim_param for dim in info.type.tensor_type.shape.dim))
         for info in proto.input:
             type_ = read_type(info.type, info.name, self.symbols)
             infos[info.name] = (type_, info.SerializeToString(deterministic=True))
@@ -226,8 +230,10 @@ class Reader:
         domain = _domain(proto.domain)
         if not proto.op_type:
             raise InvalidModel(f"node {proto.name!r}", "it names no operator", _FIX)
+        _check_text(proto.op_type, proto.name, domain, proto.overload, *proto.input, *proto.output,
+                    *(attribute.name for attribute in proto.attribute))
         node = Node(proto.op_type, tuple(proto.input), tuple(proto.output), {}, domain, proto.name,
-                    doc=proto.doc_string, metadata={entry.key: entry.value for entry in proto.metadata_props},
+                    doc=_clean(proto.doc_string), metadata=_metadata(proto.metadata_props),
                     overload=proto.overload)
         for attribute in proto.attribute:
             if attribute.name in node.attrs:
@@ -244,6 +250,22 @@ class Reader:
         if not node.is_opaque:
             self.originals.append((original, lookup))
         return node
+
+
+def _check_text(*texts: str | bytes) -> None:
+    """Names must be UTF-8; protobuf reads others (as bytes) but cannot write them."""
+    for text in texts:
+        if isinstance(text, bytes):
+            raise InvalidModel(f"name {_clean(text)!r}", "it is not UTF-8", "write the model with names in UTF-8")
+
+
+def _clean(text: str | bytes) -> str:
+    """A text that may be lost in part (documentation) without what is not UTF-8."""
+    return text.decode(errors="replace") if isinstance(text, bytes) else text
+
+
+def _metadata(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
+    return {_clean(entry.key): _clean(entry.value) for entry in entries}
 
 
 def _written_twice(name: str, by: str) -> NoReturn:

@@ -19,6 +19,7 @@ from ..errors import InvalidModel, MissingData
 from ..types import TensorType
 
 SPARSE = "sparse"  # key in a constant's __dict__: the SparseTensorProto that it stands for
+_MAX_ELEMENTS = 1 << 48
 _MAX_DENSE = 1 << 28  # elements of a sparse tensor that may be written out dense
 
 
@@ -97,6 +98,8 @@ def read_tensor(tensor: TensorProto, files: ExternalFiles) -> Constant:
     if dtype == "string":
         return _strings(tensor, type_)
     size = math.prod(shape)
+    if size >= _MAX_ELEMENTS:
+        raise InvalidModel(where, f"its dims {list(shape)} are larger than any memory", "correct the tensor")
     count = math.ceil(size * dtypes.item_bytes(dtype))
     if tensor.data_location == TensorProto.EXTERNAL:
         raw: object = files.read(tensor, count)
@@ -134,7 +137,7 @@ def _typed_fields(tensor: TensorProto, type_: TensorType) -> Constant:
     try:
         array = onnx_ir.serde.TensorProtoTensor(tensor).numpy()
         array = np.array(array).reshape(type_.shape or ())  # type: ignore[arg-type]
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AssertionError) as error:
         raise InvalidModel(f"tensor {tensor.name!r}", f"its data does not fit {type_} ({error})",
                            "the file is damaged") from error
     return Constant(type_, lambda: array)

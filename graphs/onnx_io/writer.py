@@ -108,6 +108,7 @@ class Writer:
     def __init__(self, graph: Graph, opset: int | None, tensor: TensorWriter) -> None:
         self.root, self.tensor = graph, tensor
         self.opset = opset if opset is not None else graph.opset or onnx.defs.onnx_opset_version()
+        self.moved = opset is not None and opset != graph.opset
         self.opsets = dict(graph.opsets)
         if opset is not None or any(node.domain == "" for each in graph.walk() for node in each.nodes):
             self.opsets[""] = self.opset
@@ -119,13 +120,15 @@ class Writer:
 
     def _ir_version(self) -> int:
         own = self.root.ir_version
-        if own and self.opset == self.root.opset:
+        if own and not self.moved:
             return own
         imports = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()
                    if domain in ("", "ai.onnx.ml")]
         try:
             needed = onnx.helper.find_min_ir_version_for(imports) if imports else _OLDEST_OWN_IR
         except ValueError as error:
+            if not self.moved:  # newer than onnx knows, of a file that states no IR version
+                return own or onnx.IR_VERSION
             raise InvalidOption("opset", f"opset {self.opset} is unknown to onnx {onnx.__version__}",
                                 "choose an older opset") from error
         return max(own or _OLDEST_OWN_IR, needed)

@@ -1,0 +1,134 @@
+"""Models that are wrong end in one clear line, whatever is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from graphs import load
+from graphs.errors import EgraftError, InferenceError, InvalidModel, MissingData
+from graphs.onnx_io import load_onnx, proto_bytes
+
+
+def tensor(name: str, *shape: int | str) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def model(nodes: list, inputs: tuple = ("x",), outputs: tuple = ("y",), constants: tuple = ()) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "g", [tensor(name, 2) for name in inputs],
+                              [tensor(name, 2) for name in outputs], list(constants))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+RELU = helper.make_node("Relu", ["x"], ["y"])
+GOOD = model([RELU]).SerializeToString()
+
+
+def weight(name: str, value: float = 1) -> TensorProto:
+    return numpy_helper.from_array(np.float32([value, value]), name)
+
+
+def no_opset() -> bytes:
+    proto = model([RELU])
+    del proto.opset_import[:]
+    return proto.SerializeToString()
+
+
+def damaged() -> bytes:
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], constants=(weight("w"),))
+    proto.graph.initializer[0].raw_data = b"123"
+    return proto.SerializeToString()
+
+
+WRONG = {
+    "empty": (b"", "empty"),
+    "not onnx": (b"\x89PNG\r\n\x1a\n" * 9, "no ONNX model"),
+    "text": (b"hello world, this is not a model", "no ONNX model"),
+    "no graph": (helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString()[:2], "no ONNX model"),
+    "cut short": (GOOD[: len(GOOD) // 2], "cut short"),
+    "no opset": (no_opset(), "opset"),
+    "cycle": (model([helper.make_node("Add", ["x", "q"], ["p"]), helper.make_node("Relu", ["p"], ["q"])],
+                    outputs=("q",)).SerializeToString(), "cycle: Add 'p' -> Relu 'q' -> Add 'p'"),
+    "own output": (model([helper.make_node("Relu", ["y"], ["y"])]).SerializeToString(), "cycle"),
+    "two nodes": (model([RELU, helper.make_node("Neg", ["x"], ["y"])]).SerializeToString(), "'y' is written twice"),
+    "node and input": (model([RELU], inputs=("x", "y")).SerializeToString(), "written twice"),
+    "node and constant": (model([RELU], constants=(weight("y"),)).SerializeToString(), "written twice"),
+    "two constants": (model([RELU], constants=(weight("w"), weight("w", 2))).SerializeToString(), "written twice"),
+    "dangling": (model([helper.make_node("Relu", ["z"], ["y"])]).SerializeToString(), "'z', which no node"),
+    "dangling output": (model([RELU], outputs=("y", "z")).SerializeToString(), "output 'z' is unknown"),
+    "two inputs": (model([RELU], inputs=("x", "x")).SerializeToString(), "duplicate"),
+    "damaged tensor": (damaged(), "3 bytes"),
+    "no operator": (model([helper.make_node("", ["x"], ["y"])]).SerializeToString(), "no operator"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_models_are_refused_in_one_line(case: str) -> None:
+    data, found = WRONG[case]
+    with pytest.raises(InvalidModel) as caught:
+        load_onnx(data)
+    assert found in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_names_that_are_not_utf8_are_refused() -> None:
+    with pytest.raises(InvalidModel, match="not UTF-8"):
+        load_onnx(GOOD.replace(b"Relu", b"Re\xff\xfe"))
+
+
+def test_an_ill_typed_node_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"], name="adder")],
+                  constants=(numpy_helper.from_array(np.ones(3, np.float32), "w"),))
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(InferenceError, match=r"Add 'y'.*broadcast"):
+        load(path)
+
+
+@pytest.mark.parametrize(("entries", "found"), [
+    ({"location": "missing.bin"}, "missing.bin"), ({"location": "../secret.bin"}, "outside"),
+    ({"location": "short.bin"}, "short.bin"), ({"location": "short.bin", "offset": "-4"}, "short.bin"),
+    ({"location": "short.bin", "offset": "x"}, "no number"), ({"location": ""}, "missing"),
+    ({"location": "link.bin"}, "outside"),
+])  # fmt: skip
+def test_external_data_must_be_there_whole_and_inside(tmp_path: Path, entries: dict, found: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(bytes(8))
+    (folder / "short.bin").write_bytes(bytes(4))
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    proto = model([helper.make_node("Add", ["x", "w"], ["y"])])
+    made = proto.graph.initializer.add(name="w", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL)
+    for key, value in entries.items():
+        made.external_data.add(key=key, value=value)
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(MissingData, match=found):
+        load(folder / "m.onnx")
+    with pytest.raises(MissingData):
+        load(proto.SerializeToString())
+
+
+def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match="cannot be read"):
+        load(tmp_path / "no.onnx")
+    with pytest.raises(InvalidModel, match="cannot be read"):
+        load(tmp_path)
+
+
+@given(st.data())
+def test_damaged_files_never_crash(data: st.DataObject) -> None:
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["t"], transB=1), helper.make_node("Relu", ["t"], ["y"])]
+    raw = bytearray(model(nodes, constants=(weight("w"),)).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(raw)))
+    for damaged in (bytes(raw), bytes(raw[:cut])):
+        try:
+            proto_bytes(load(damaged))
+        except EgraftError as error:
+            assert "\n" not in str(error)
