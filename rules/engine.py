@@ -16,7 +16,7 @@ import numpy as np
 
 from graphs.canonical import complete
 from graphs.constants import Constant
-from graphs.dims import product
+from graphs.dims import Expr, product
 from graphs.errors import InferenceError
 from graphs.inference import infer_site
 from graphs.ir import Node
@@ -171,13 +171,46 @@ def _identity(arg: Replacement | None) -> object:
     return ("value", arg.key) if isinstance(arg, Operand) else arg
 
 
+Found = tuple[str, str, Mapping[str, Any], tuple[int, ...], tuple[TensorType, ...]]
+_FOUND: dict[object, Found | _Refused] = {}  # what `_found` answered; large graphs repeat the same few nodes
+_MOST_FOUND = 50_000
+
+
 def _node(leaf: Term, args: tuple[Built | Operand | Constant | None, ...], opset: int) -> Built:
+    inputs = [None if arg is None else arg.type for arg in args]
+    # Small constants can decide a type, and what has no exact text cannot be told apart by a key.
+    by_type = not any(isinstance(arg, Constant) for arg in args) and all(map(_is_plain, leaf.attrs.values()))
+    key = (leaf.op, leaf.domain, leaf.outputs, opset, repr(sorted(leaf.attrs.items())), *inputs) if by_type else None
+    found = _FOUND.get(key) if key is not None else None
+    if found is None:
+        try:
+            found = _found(leaf, args, inputs, opset)
+        except _Refused as refused:
+            found = refused
+        if key is not None:
+            if len(_FOUND) > _MOST_FOUND:
+                _FOUND.clear()
+            _FOUND[key] = found
+    if isinstance(found, _Refused):
+        raise _Refused(found.reason)
+    op, domain, attrs, positions, types = found
+    return Built(op, domain, attrs, tuple(args[at] for at in positions), types, leaf.output)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return value is None or value is RUNTIME or isinstance(value, int | float | str | Expr)
+
+
+def _found(leaf: Term, args: tuple[Built | Operand | Constant | None, ...], inputs: list[TensorType | None],
+           opset: int) -> Found:
+    """Search form, remaining inputs and types of a new node; everything that no rule has to think of is checked."""
     record = find(leaf.op, leaf.domain)
     if record is None:
         raise ValueError(f"no operator record of {leaf.domain}.{leaf.op}")
     if leaf.domain == "" and not available(leaf.op, opset):
         raise _Refused(f"opset {opset} has no {leaf.op} of this meaning")
-    inputs = [None if arg is None else arg.type for arg in args]
     attrs = {**{name: default for name, default in record.attrs.items() if default is not REQUIRED}, **leaf.attrs}
     for name in attrs:
         if name not in record.attrs:
@@ -197,7 +230,7 @@ def _node(leaf: Term, args: tuple[Built | Operand | Constant | None, ...], opset
         found = schema(leaf.op, opset)
         if found is not None and record.write(dict(spelled.attrs), found.since_version) is None:
             raise _Refused(f"opset {opset} cannot state {leaf.op} with these attributes")
-    return Built(form.op, form.domain, form.attrs, tuple(args[i] for i in form.args), types, leaf.output)
+    return form.op, form.domain, form.attrs, form.args, types
 
 
 def _settled(leaf: Term, attrs: Mapping[str, Any], record: Operator, inputs: Sequence[TensorType | None],

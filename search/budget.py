@@ -10,8 +10,9 @@ class Budget:
     """Limits of one saturation.
 
     A rule with more than `matches` new matches in one iteration fires that many, waits `ban` iterations and may then
-    fire twice as many. `seconds` is looked at between iterations and gives the best so far; after `hard_seconds`, or
-    beyond `memory` bytes of address space, the child process is killed and the last checkpoint counts.
+    fire twice as many. `seconds` (of processor time) is looked at between iterations and gives the best so far; after
+    `hard_seconds`, or beyond `memory` bytes of address space, the child process is killed and the last checkpoint
+    counts.
     """
 
     iterations: int = 12
