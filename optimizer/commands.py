@@ -208,7 +208,7 @@ def rules_check_command(names: list[str] | None, instances: int, seed: int) -> i
     reports = check_all(names or None, instances=instances, seed=seed)
     bad = 0
     for report in reports:
-        print(report.summary())
+        print(report.text())
         bad += not report.ok
     print(f"{len(reports) - bad} rules hold, {bad} do not")
     return 1 if bad else 0

@@ -19,9 +19,10 @@ def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     rules = [rule for rule in all_rules() if allowed(rule.exactness, precision)]
     proof = prove.prove(a, b, rules, budget.NORMAL)
     if not proof.joined:
-        print(f"not proved: {', '.join(proof.apart)} not joined by {len(rules)} rules ({proof.stop})")
+        apart = [name for name, joined in proof.outputs.items() if not joined]
+        print(f"not proved: {', '.join(apart)} not joined by {len(rules)} rules ({proof.stop})")
         return False
-    print(f"proved equal ({precision}) in {len(proof.steps)} steps, after normalization of both")
+    print(f"proved equal ({proof.exactness}) in {len(proof.steps)} steps, after normalization of both")
     for index, step in enumerate(proof.steps):
         print(step_text({**step.to_dict(), "index": index}))
     return True

@@ -19,10 +19,15 @@ def apply_step(graph: Graph, step: Mapping[str, Any]) -> Graph:
 
 
 def replay(graph: Graph, steps: Sequence[Mapping[str, Any]]) -> Graph:
-    """The graph after all steps."""
+    """The graph after all steps. Rewrites that follow each other are applied in one go, which is the same."""
+    rewrites: list[search_trace.Step] = []
     for step in steps:
-        graph = apply_step(graph, step)
-    return graph
+        if step["patch"].get("kind") != "diff":
+            rewrites.append(search_trace.Step.from_dict(dict(step)))
+            continue
+        graph = journal.apply(search_trace.replay(graph, rewrites) if rewrites else graph, step["patch"])
+        rewrites = []
+    return search_trace.replay(graph, rewrites) if rewrites else graph
 
 
 def prefixes(graph: Graph, steps: Sequence[Mapping[str, Any]]) -> Iterator[Graph]:

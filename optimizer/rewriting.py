@@ -31,21 +31,22 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
         searching.search(graph, context, clock, improved)
     except SearchFailed as error:
         context.warn(f"the search ended early ({error.found}); only normalization was applied")
-    _finish(graph, improved)
+    _finish(graph, context, improved)
     return graph, improved
 
 
-def _finish(normalized: Graph, improved: Improved) -> None:
+def _finish(normalized: Graph, context: Context, improved: Improved) -> None:
     """Fold what became constant in each candidate, and give it its whole trace."""
     for candidate in improved.candidates:
         finished = candidate.graph.copy()
         normalize(finished)
         make_names_unique(finished)
-        candidate.steps = _traced(normalized, candidate.graph, finished, improved.prefix, candidate.steps)
+        candidate.steps = _traced(context, normalized, candidate.graph, finished, improved.prefix,
+                                  candidate.steps)
         candidate.graph = finished
 
 
-def _traced(normalized: Graph, built: Graph, finished: Graph, prefix: list[dict[str, Any]],
+def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, prefix: list[dict[str, Any]],
             rewriting: Callable[[], list[dict[str, Any]]]) -> Callable[[], list[dict[str, Any]]]:
     """The whole trace, worked out when it is asked for: normalization, rewrites, and folding what they made constant.
 
@@ -53,8 +54,13 @@ def _traced(normalized: Graph, built: Graph, finished: Graph, prefix: list[dict[
     """
 
     def steps() -> list[dict[str, Any]]:
-        rewrites = rewriting()
-        replayed = replay(normalized, rewrites)
+        try:
+            rewrites = rewriting()
+            replayed = replay(normalized, rewrites)
+        except Exception as error:  # the result is right without its trace; the defect is reported, not hidden
+            context.warn(f"the order of the rewrites could not be rebuilt ({type(error).__name__}: {error}): "
+                         "a defect of egraft, please report it")
+            rewrites, replayed = [], normalized.copy()
         tail = Journal()
         if same_graph(replayed, built):
             normalize(replayed, tail.event)

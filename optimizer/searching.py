@@ -32,10 +32,22 @@ class Prices:
         self.saturated = saturated
         self.costs = context.costs
         self._values = _small_constants(saturated)
-        self._specs: dict[int, NodeSpec | None] = {}
+        self._specs: dict[int, NodeSpec] = {}
+        self._signatures: dict[int, str] = {}
+        self._known: dict[int, float] = {}
+
+    def forget(self) -> None:
+        """More was measured: ask for all prices again."""
+        self._known.clear()
 
     def __call__(self, enode: ENode) -> float:
         """Seconds, infinite for what cannot be written or has no kernel (original nodes always can stay)."""
+        known = self._known.get(enode.index)
+        if known is None:
+            known = self._known[enode.index] = self._price(enode)
+        return known
+
+    def _price(self, enode: ENode) -> float:
         if enode.kind != "op" or enode.cls in self.saturated.constant:
             return 0.0
         if isinstance(enode.spelling, str):
@@ -58,7 +70,10 @@ class Prices:
 
     def signature(self, enode: ENode) -> str:
         """The key that the cost is filed under."""
-        return self.costs.signature(self.spec(enode))
+        known = self._signatures.get(enode.index)
+        if known is None:
+            known = self._signatures[enode.index] = self.costs.signature(self.spec(enode))
+        return known
 
     def spec(self, enode: ENode) -> NodeSpec:
         """What is to be measured for an e-node."""
@@ -147,23 +162,34 @@ def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock
     clock.enter("measure")
     best: extract.Selection | None = None
     if context.options.objective == "time":
-        for _ in range(context.effort.rounds):
-            best = extract.exact(saturated, prices, context.effort.extract_seconds)
-            wanted = {prices.signature(enode) for enode in [*best.choice.values(), *saturated.incumbent.values()]
-                      if enode.kind == "op" and enode.cls not in saturated.constant
-                      and not isinstance(enode.spelling, str)}
-            if not wanted & set(context.costs.missing()):
+        for _ in range(context.effort.rounds):  # greedy is enough to find what is worth measuring
+            best = extract.greedy(saturated, prices)
+            if not _measure_chosen(saturated, best, prices, context):
                 break
-            context.costs.measure(wanted)
+        best = extract.exact(saturated, prices, context.effort.extract_seconds)
+        if _measure_chosen(saturated, best, prices, context):
+            best = None
     clock.enter("extract")
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
-        selections["fastest predicted"] = extract.exact(saturated, prices, context.effort.extract_seconds)
+        selections["fastest predicted"] = best or extract.exact(saturated, prices, context.effort.extract_seconds)
     if context.options.objective == "memory":
         selections["fewest bytes"] = extract.exact(saturated, count_bytes(saturated, context.sizes),
                                                    context.effort.extract_seconds)
     selections["fewest nodes"] = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
     return selections
+
+
+def _measure_chosen(saturated: Saturated, selection: extract.Selection, prices: Prices, context: Context) -> bool:
+    """Measure what a selection and the input hold and what is only estimated; False where there is nothing to do."""
+    missing = set(context.costs.missing())
+    wanted = {prices.signature(enode) for enode in [*selection.choice.values(), *saturated.incumbent.values()]
+              if missing and enode.kind == "op" and enode.cls not in saturated.constant
+              and not isinstance(enode.spelling, str)} & missing
+    if not wanted or context.costs.measure(wanted).count == 0:
+        return False
+    prices.forget()
+    return True
 
 
 def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, built: Graph,

@@ -46,7 +46,7 @@ def _inline(graph: Graph, node: Node, branch: Graph, names: NameSupply) -> None:
         if out not in graph.outputs:
             graph.rename_uses({out: inner})
             continue
-            found = schema("Identity", graph.opset)
+        found = schema("Identity", graph.opset)
         version = found.since_version if found is not None else 1
         identity = Node("Identity", (inner,), (out,), {}, "", names.fresh(f"{node.name or out}_identity"), version)
         graph.nodes.insert(graph.nodes.index(body.nodes[-1]) + 1 if body.nodes else position, identity)
