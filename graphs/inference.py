@@ -185,8 +185,9 @@ def schema_dtype(node: Node, index: int, types: Sequence[Type | None], opset: in
     formal = found.outputs[index]
     if formal.option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
         return None
-    if formal.type_str.startswith("tensor("):
-        return _FROM_SCHEMA.get(formal.type_str)
+    allowed = list(formal.types)
+    if len(allowed) == 1:
+        return _FROM_SCHEMA.get(allowed[0])
     for position, parameter in enumerate(found.inputs):
         if parameter.type_str == formal.type_str and position < len(types):
             type_ = types[position]
