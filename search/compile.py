@@ -178,6 +178,13 @@ def _consistent(variant: Variant) -> bool:
     return True
 
 
-def heads_of(rule: Rule) -> set[tuple[str, str]]:
+_HEADS: dict[int, tuple[Rule, frozenset[tuple[str, str]]]] = {}  # by identity: hashing a rule costs more than this
+
+
+def heads_of(rule: Rule) -> frozenset[tuple[str, str]]:
     """(operator, domain) of every node of a rule's left side."""
-    return {(node.op, node.domain) for pattern in rule.before for node in pattern.nodes()}
+    known = _HEADS.get(id(rule))
+    if known is None or known[0] is not rule:
+        heads = frozenset((node.op, node.domain) for pattern in rule.before for node in pattern.nodes())
+        known = _HEADS[id(rule)] = (rule, heads)
+    return known[1]

@@ -17,7 +17,7 @@ from rules.form import Form, from_form, to_form
 
 from .terms import ABSENT, SMALL, Head, Leaf, Tables, Term, attribute_key
 
-BIG = 1 << 22  # elements from which on facts are looked for in a sample only
+BIG = 1 << 16  # elements from which on only facts that cost little are looked for
 
 
 @dataclass
@@ -92,7 +92,7 @@ def sample_of(constant: Constant) -> bytes:
 
 def facts_of(constant: Constant) -> Facts:
     """Facts of a constant; of a very big one only those that cost little."""
-    if constant.size <= BIG or constant.dtype != "float32":
+    if constant.size <= BIG or constant.dtype not in ("float32", "float64", "float16"):
         return constant.facts
     low, high = float(constant.array.min()), float(constant.array.max())
     finite = bool(np.isfinite(low) and np.isfinite(high))

@@ -120,9 +120,19 @@ POOL = Pool()
 atexit.register(POOL.close)
 
 
+_NAMES: dict[int, tuple[Rule, RuleName]] = {}  # by identity, which keeps a small graph's overhead small
+
+
+def _name_of(rule: Rule) -> RuleName:
+    known = _NAMES.get(id(rule))
+    if known is None or known[0] is not rule:
+        known = _NAMES[id(rule)] = (rule, RuleName(rule.guard.__module__, path_of(rule), rule.name))
+    return known[1]
+
+
 def saturate_tables(tables: Tables, rules: Sequence[Rule], budget: Budget) -> Outcome:
     """Saturate in a child process. Raises SearchFailed if it ended without anything to show."""
-    names = [RuleName(rule.guard.__module__, path_of(rule), rule.name) for rule in rules]
+    names = [_name_of(rule) for rule in rules]
     worker = POOL.take()
     outcome, reason = worker.ask(Job(tables, names, budget))
     POOL.give(worker)
