@@ -30,7 +30,7 @@ def run(encoded: Encoded, rules: Sequence[Rule], budget: Budget) -> Saturated:
     rules, dropped = list(rules), []
     while True:
         outcome = saturate_tables(encoded.tables, rules, budget)
-        if not outcome.conflicts:
+        if not outcome.conflicts or not rules:  # without rules only equal nodes merged
             break
         # An unsound rule joined values of different type: nothing of this e-graph may be used.
         blamed = {name for conflict in outcome.conflicts for name in conflict.rules}

@@ -8,6 +8,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -32,9 +33,11 @@ class Worker:
         environment = {**os.environ, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0",
                        "OPENBLAS_NUM_THREADS": "1",
                        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        # Not a pipe: one that nobody reads could fill up. It lives as long as the worker.
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115
         self.process = subprocess.Popen([sys.executable, "-m", "search.child", str(theirs.fileno())],
                                         pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                        stdout=subprocess.DEVNULL, stderr=self.complaints)
         theirs.close()
         self.connection = Connection(ours.detach())
         self.owner = os.getpid()
@@ -44,7 +47,7 @@ class Worker:
         """The outcome (perhaps only of a checkpoint), and why it is not complete ('' if it is)."""
         best: Outcome | None = None
         if not self.ready and not self._answers(START_SECONDS):
-            return None, "the search process did not start"
+            return None, f"the search process did not start{self._last_words()}"
         deadline = time.monotonic() + job.budget.hard_seconds
         try:
             self.connection.send_bytes(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
@@ -62,7 +65,14 @@ class Worker:
                 best = outcome
         except (EOFError, OSError):
             self.kill()
-            return best, f"the search process died (status {self.process.returncode})"
+            return best, f"the search process died (status {self.process.returncode}){self._last_words()}"
+
+    def _last_words(self) -> str:
+        """The last line that the process wrote about its end."""
+        self.complaints.seek(0)
+        lines = self.complaints.read()[-4000:].decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {last[:200]}" if last else ""
 
     def _answers(self, seconds: float) -> bool:
         try:
