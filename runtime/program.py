@@ -177,8 +177,9 @@ def _owners(value: object) -> list[np.ndarray]:
 def _step(node: Node, function: NodeFunction, reads: list[int], writes: list[int], dying: set[int],
           context: Context) -> Step:
     ufunc = IN_PLACE.get(node.op) if not node.domain and not node.is_opaque else None
-    if ufunc is not None and dying and context.hooks.function is None and context.hooks.node is None:
-        return _in_place_step(ufunc, function, reads, writes[0], dying)
+    if ufunc is not None and len(writes) == 1:
+        may_overwrite = context.hooks.function is None and context.hooks.node is None
+        return _elementwise_step(ufunc, function, reads, writes[0], dying if may_overwrite else set())
     if len(writes) != 1:
         return _general_step(function, reads, writes)
     target = writes[0]
@@ -214,17 +215,21 @@ def _general_step(function: NodeFunction, reads: list[int], writes: list[int]) -
     return step
 
 
-def _in_place_step(ufunc: np.ufunc, function: NodeFunction, reads: list[int], target: int,
-                   dying: set[int]) -> Step:
+def _elementwise_step(ufunc: np.ufunc, function: NodeFunction, reads: list[int], target: int,
+                      dying: set[int]) -> Step:
+    """Float32 and float64 go to the ufunc itself, which is what the kernel calls in the end."""
     candidates = [position for position, slot in enumerate(reads) if slot in dying]
+    first, last = reads[0], reads[-1]
 
     def step(env: Environment) -> None:
+        dtype = env[first].dtype
+        if dtype not in _NATIVE_FLOATS or env[last].dtype != dtype:
+            env[target] = function([env[slot] for slot in reads])[0]
+            return
         values = [env[slot] for slot in reads]
         for position in candidates:
             value = values[position]
-            if value.nbytes < IN_PLACE_BYTES or value.base is not None or value.dtype not in _NATIVE_FLOATS:
-                continue
-            if any(other.dtype != value.dtype for other in values):
+            if value.nbytes < IN_PLACE_BYTES or value.base is not None:
                 continue
             if len(values) == 2 and not _fits_into(values[1 - position], value):
                 continue
@@ -234,7 +239,8 @@ def _in_place_step(ufunc: np.ufunc, function: NodeFunction, reads: list[int], ta
                 env[target] = ufunc(*values, out=value)
                 return
             env[reads[position]] = values[position] = value
-        env[target] = function(values)[0]
+        found = ufunc(*values)
+        env[target] = found if type(found) is np.ndarray else np.asarray(found)  # rank 0 comes as a NumPy scalar
 
     return step
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,6 +17,7 @@ def wide(x: np.ndarray) -> np.ndarray:
     return x
 
 
+@lru_cache(maxsize=256)  # asking a dtype for its name takes longer than adding two small arrays
 def is_small_float(dtype: np.dtype) -> bool:
     """A float type that NumPy does not know (bfloat16, float8)."""
     return "float" in dtype.name and dtype not in (np.float16, np.float32, np.float64)
