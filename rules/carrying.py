@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .declare import Match, Outcome, Rule, refuse, rule, term
 from .padding import padding_of
 
@@ -37,7 +39,7 @@ def transpose_before_slice(m: Match) -> Outcome:
     if len(m.c.args) != 1 or not isinstance(attrs["axes"], tuple):
         return refuse("the ranges are not known")
     places = sorted(range(len(attrs["axes"])), key=lambda place: m["p"].index(attrs["axes"][place]))
-    new = {name: tuple(attrs[name][place] for place in places) for name in ("starts", "ends", "steps")}
+    new: dict[str, Any] = {name: tuple(attrs[name][place] for place in places) for name in ("starts", "ends", "steps")}
     axes = tuple(m["p"].index(attrs["axes"][place]) for place in places)
     return term("Slice", term("Transpose", m.x, perm=m["p"]), axes=axes, **new)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphs.dtypes import FLOATS, INTEGERS
 
 from .declare import Match, Outcome, Rule, refuse, rule
-from .values import is_integer, is_negative_zero, is_number, splat_of
+from .values import is_integer, is_negative_zero, is_number, number, splat_of
 
 FAMILY = "elementwise"
 
@@ -45,9 +45,10 @@ def add_zero(m: Match) -> Outcome:
     near_miss="graph opset 17 (x: float32[2, 3]) -> (y) { c = constant float32[] -0.0 y = Sub(x, c) }",
 )
 def sub_zero(m: Match) -> Outcome:
-    if not is_number(m.c, 0.0):
+    value = number(m.c)
+    if value is None or value != 0:
         return refuse("the constant is not 0 everywhere")
-    if m.c.dtype in FLOATS and is_negative_zero(float(splat_of(m.c))):
+    if m.c.dtype in FLOATS and is_negative_zero(value):
         return refuse("-0.0 - -0.0 is 0.0: the sign of zero changes")
     return None
 

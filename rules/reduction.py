@@ -102,7 +102,7 @@ def scaled_sum_to_mean(m: Match) -> Outcome:
     near_miss=f"{_X} {{ y = ReduceMean(x, axes=[1, 2]) }}",
 )
 def mean_to_pool(m: Match) -> Outcome:
-    if m.x.rank not in (3, 4, 5) or m["a"] != tuple(range(2, m.x.rank)) or not is_float(m.x):
+    if m.x.rank not in (4, 5) or m["a"] != tuple(range(2, m.x.rank)) or not is_float(m.x):
         return refuse("not all spatial axes and only these")
     return None
 

@@ -312,21 +312,26 @@ def concat_of_scaled(m: Match) -> Outcome:
         return refuse("one input only")
     for op in ("Mul", "Add", "Sub", "Div", "Max", "Min"):
         for first in m.xs[0].forms(op):
-            number = first.args[1] if len(first.args) == 2 else None
-            if number is None or splat_of(number) is None or any(dim != 1 for dim in number.shape):
+            number = next((arg for arg in first.args[1:] + first.args[:1] if arg is not None
+                           and splat_of(arg) is not None and all(dim == 1 for dim in arg.shape)), None)
+            found = [_with_number(piece, op, number) for piece in m.xs] if number is not None else [None]
+            if number is None or not all(each is not None and each[1].rank >= number.rank for each in found):
                 continue
-            views = [_with_number(piece, op, number) for piece in m.xs]
-            if all(view is not None and view.args[0].rank >= number.rank for view in views):  # type: ignore[union-attr]
-                for view in views:
-                    m.use(view)  # type: ignore[arg-type]
-                inner = term("Concat", *(view.args[0] for view in views), axis=m["a"])  # type: ignore[union-attr]
-                return term(op, inner, number)
+            for each in found:
+                m.use(each[0])  # type: ignore[index]
+            return term(op, term("Concat", *(each[1] for each in found), axis=m["a"]), number)  # type: ignore[index]
     return refuse("the inputs do not come from one and the same operator with one number")
 
 
-def _with_number(piece: Operand, op: str, number: Operand) -> NodeView | None:
-    return next((view for view in piece.forms(op) if len(view.args) == 2 and view.args[0] is not None
-                 and view.args[1] is not None and view.args[1].key == number.key), None)
+def _with_number(piece: Operand, op: str, number: Operand) -> tuple[NodeView, Operand] | None:
+    """The node that combines a value (first, unless the operator commutes) with the number, and that value."""
+    for view in piece.forms(op):
+        if len(view.args) == 2 and view.args[0] is not None and view.args[1] is not None:
+            if view.args[1].key == number.key:
+                return view, view.args[0]
+            if op in ("Mul", "Add") and view.args[0].key == number.key:
+                return view, view.args[1]
+    return None
 
 
 # Split and Gather ------------------------------------------------------------------------------------------
@@ -350,6 +355,7 @@ def _split_of_concat(output: int) -> Rule:
         sizes, axis = m.s.attrs["split"], m["a"]
         if m.s.attrs["axis"] != axis or len(m.xs) <= output:
             return refuse("the Split cuts along another axis")
+        assert m.root.type.shape is not None
         here = m.root.type.shape[axis]
         if isinstance(sizes, tuple):
             parts: tuple[DimLike, ...] = sizes[: output + 1]

@@ -17,6 +17,7 @@ from graphs.operators import accepts, find
 from graphs.types import TensorType
 
 Rng = np.random.Generator
+Step = Callable[[Graph, Rng], None]
 _FLOATS = ("float32", "float16", "float64", "bfloat16")
 _NUMBERS = (*_FLOATS, "int32", "int64", "int8", "uint8")
 _SIZES: tuple[DimLike, ...] = (1, 2, 3, 4, 5, 7, 0, symbol("k"))
@@ -25,11 +26,7 @@ _SIZES: tuple[DimLike, ...] = (1, 2, 3, 4, 5, 7, 0, symbol("k"))
 def mutated(graph: Graph, rng: Rng) -> Graph | None:
     """A well-typed variation of a graph, None where the attempt is not well-typed."""
     new = graph.copy()
-    steps: list[Callable[[Graph, Rng], None]] = [_constants]
-    for step, chance in ((_sizes, 0.6), (_types, 0.5), (_one_dim, 0.4), (_attributes, 0.3), (_rank, 0.25),
-                         (_opset, 0.3), (_one_value, 0.15), (_groups, 0.3), (_windows, 0.4)):
-        if rng.random() < chance:
-            steps.append(step)
+    steps = [_constants, *(step for step, chance in _STEPS if rng.random() < chance)]
     try:
         for step in steps:
             step(new, rng)
@@ -223,3 +220,9 @@ def _one_value(graph: Graph, rng: Rng) -> None:
     if alike:
         kept, gone = alike[rng.integers(0, len(alike))]
         graph.rename_uses({gone: kept})
+
+
+_STEPS: tuple[tuple[Step, float], ...] = (
+    (_sizes, 0.6), (_types, 0.5), (_one_dim, 0.4), (_attributes, 0.3), (_rank, 0.25), (_opset, 0.3), (_one_value, 0.15),
+    (_groups, 0.3), (_windows, 0.4),
+)  # fmt: skip
