@@ -124,7 +124,9 @@ def _structure(graph: Graph, outer: Mapping[str, str]) -> str:
         for name, value in sorted(node.attrs.items()):
             values = value if isinstance(value, tuple) else (value,)
             if any(isinstance(item, Graph) for item in values):
-                inner = [_structure(item, number) for item in values if isinstance(item, Graph)]
+                # hashed at once: text inside text would double its quotes at each level of nesting
+                inner = [hashlib.sha256(_structure(item, number).encode()).hexdigest()
+                         for item in values if isinstance(item, Graph)]
                 attrs.append(f"{name}={inner}")
             else:
                 attrs.append(f"{name}={print_attribute(value)}")
