@@ -165,13 +165,13 @@ class Saturation:
         """Bring constants and commutative orders to rest, then hold the classes fixed for one iteration."""
         while True:
             news = self.snapshot.update(self.egraph.classes())
-            if not news.constants and not news.equal and not news.swapped:
+            self.egraph.constants(news.constants)
+            if not news.equal and not news.swapped:  # no class changes any more
                 break
             for term, label in news.swapped:
                 new = self.tables.add(term, self.tables.types[label])
                 news.equal.append((label, new))
             self.egraph.insert()
-            self.egraph.constants(news.constants)
             self.egraph.unite(news.equal)
         for labels, types in self.snapshot.conflicts:
             blamed = self._blame(labels)
