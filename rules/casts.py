@@ -53,6 +53,8 @@ def cast_cast(m: Match) -> Outcome:
         return refuse(f"{middle} cannot hold every {source}")
     if target not in _RANGE and target not in _DIGITS:
         return refuse(f"casts to {target} are left alone")
+    if target in ("float16", "bfloat16") and not lossless(source, "float32"):
+        return refuse("runtimes go to 16 bits by way of float32, which rounds as well")
     if target in INTEGERS and (source in FLOATS or (middle in FLOATS and not lossless(source, target))):
         return refuse(f"what {target} makes of floats that do not fit depends on the way")
     return None

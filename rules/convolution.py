@@ -27,8 +27,6 @@ def _channels(view: NodeView) -> DimLike:
 
 def _scaled_weight(view: NodeView, weight: Operand, factor: np.ndarray) -> Leaf | None:
     """The weight of a Conv or ConvTranspose with each output channel scaled."""
-    if weight.facts is not None and not weight.facts.finite:
-        return None
     tail = (1,) * (weight.rank - 2)
     if view.op == "Conv":
         shaped = factor.reshape(-1, 1, *tail)
@@ -38,9 +36,13 @@ def _scaled_weight(view: NodeView, weight: Operand, factor: np.ndarray) -> Leaf 
             return None
         by_group = factor.reshape(groups, 1, -1).repeat(rows // groups, axis=1)
         shaped = by_group.reshape(rows, len(factor) // groups, *tail)
-    scale = narrowed(weight.dtype, shaped)
-    facts = weight.facts
-    if scale is None:
+    return _times(weight, shaped)
+
+
+def _times(weight: Operand, factor: np.ndarray) -> Leaf | None:
+    """The weight times a factor, None where NaN, infinities or an overflow are in the way."""
+    facts, scale = weight.facts, narrowed(weight.dtype, factor)
+    if scale is None or (facts is not None and not facts.finite):
         return None
     if facts is not None and facts.low is not None and facts.high is not None:
         largest = max(abs(facts.low), abs(facts.high)) * float(np.abs(factor).max(initial=0.0))
@@ -158,10 +160,10 @@ def scale_then_conv(m: Match) -> Outcome:
     if values is None or not (np.abs(values) < 2.0**40).all():
         return refuse("the scale is not one number or one a channel")
     shaped = _by_input(m.c, m.w, values)
-    scale = None if shaped is None else narrowed(m.w.dtype, shaped)
-    if scale is None or (m.w.facts is not None and not m.w.facts.finite):
+    weight = None if shaped is None else _times(m.w, shaped)
+    if weight is None:
         return refuse("the scaled weight would not be finite")
-    return term("Conv", m.x, fold("Mul", m.w, scale), m.b, **m.c.attrs)
+    return term("Conv", m.x, weight, m.b, **m.c.attrs)
 
 
 @rule(
@@ -178,10 +180,10 @@ def division_then_conv(m: Match) -> Outcome:
     if values is None or not (np.abs(values) > 2.0**-40).all():
         return refuse("the divisor is not one number or one a channel, or zero")
     shaped = _by_input(m.c, m.w, 1.0 / values)
-    scale = None if shaped is None else narrowed(m.w.dtype, shaped)
-    if scale is None or (m.w.facts is not None and not m.w.facts.finite):
+    weight = None if shaped is None else _times(m.w, shaped)
+    if weight is None:
         return refuse("the scaled weight would not be finite")
-    return term("Conv", m.x, fold("Mul", m.w, scale), m.b, **m.c.attrs)
+    return term("Conv", m.x, weight, m.b, **m.c.attrs)
 
 
 def _unpadded(view: NodeView) -> bool:

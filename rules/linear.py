@@ -192,12 +192,17 @@ def shift_then_matmul(m: Match) -> Outcome:
               "t = MatMul(x, w) y = Add(t, c) }",
 )
 def matmul_add_gemm(m: Match) -> Outcome:
-    return _gemm_bias(m, m.x, m.y, m.c)
+    problem = _gemm_bias(m, m.x, m.y, m.c)
+    if problem is None and not fits_into(m.c.shape, (m.x.shape[0], m.y.shape[1])):
+        return refuse("the bias does not broadcast to the product")
+    return problem
 
 
 def _gemm_bias(m: Match, x: Operand, y: Operand, c: Operand) -> Refusal | None:
     if not is_float(x) or x.rank != 2 or y.rank != 2 or c.rank > 2:
         return refuse("Gemm takes float matrices and a bias of at most rank 2")
+    if x.shape[0] == 0 or x.shape[1] == 0:
+        return refuse("runtimes disagree on Gemms of empty matrices")
     if m.root.type.rank != 2 or not fits_into(c.shape, m.root.type.shape or ()):
         return refuse("the bias does not broadcast to the product")
     return None

@@ -126,8 +126,8 @@ def _removed(op: str) -> Rule:
         near_miss=f"{_X} {{ t = {op}(x, axes=[2], keepdims=0) y = Unsqueeze(t, axes=[0]) }}",
     )
     def guard(m: Match) -> Outcome:
-        if not isinstance(m["a"], tuple):
-            return refuse("the axes are not known")
+        if not isinstance(m["a"], tuple) or not m["a"]:
+            return refuse("the axes are not known, or nothing is reduced")
         shape = [1 if axis in m["a"] else dim for axis, dim in enumerate(m.x.shape)]
         if m["k"]:
             shape = [dim for axis, dim in enumerate(m.x.shape) if axis not in m["a"]]
