@@ -14,6 +14,7 @@ from graphs.ir import Graph
 from search import ENode, Saturated, build, extract, saturate
 from search import budget as budgets
 from search import trace as search_trace
+from search.steps import INLINE_ELEMENTS
 
 from .candidates import Candidate, Improved
 from .context import Context
@@ -198,7 +199,8 @@ def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, bu
 
     def steps() -> list[dict[str, Any]]:
         if not known:
-            known.append([step.to_dict() for step in search_trace.rebuild(graph, saturated, selection, built)])
+            stored = {constant.digest for constant in graph.constants.values() if constant.size > INLINE_ELEMENTS}
+            known.append([step.to_dict(stored) for step in search_trace.rebuild(graph, saturated, selection, built)])
         return known[0]
 
     return steps

@@ -6,6 +6,7 @@ of class `exact`. `normalize` runs them until none changes anything.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ from .cleanup import (
 from .folding import fold_constants
 from .shapes import resolve_shapes
 
+_log = logging.getLogger(__name__)
 Pass = Callable[[Graph], "list[str]"]
 
 
@@ -55,7 +57,7 @@ PASSES = (
 
 
 def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], None] | None = None,
-              rounds: int = 20) -> None:
+              rounds: int = 200) -> None:
     """Run all passes on `graph` in place until nothing changes.
 
     `event(pass, before, after, places)` is told of each pass that changed something. Types are up to date at the end.
@@ -73,6 +75,8 @@ def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], No
                     event(named, before, graph, places)
         if not changed:
             break
+    else:
+        _log.warning("normalization of %r still changed something after %d rounds", graph.name, rounds)
     infer(graph)
 
 

@@ -12,19 +12,22 @@ def inline_constant_branches(graph: Graph) -> list[str]:
     """Put the taken branch of an If with a constant condition in the place of the If."""
     changed: list[str] = []
     names: NameSupply | None = None
-    for node in list(graph.nodes):
+    open_ = list(graph.nodes)
+    while open_:
+        node = open_.pop(0)
         if node.op != "If" or node.domain != "" or node.is_opaque or node.inputs[0] not in graph.constants:
             continue
         taken = bool(graph.constants[node.inputs[0]].array.reshape(-1)[0])
         branch = node.attrs["then_branch" if taken else "else_branch"]
         assert isinstance(branch, Graph)
         names = names or NameSupply(graph.names())
-        _inline(graph, node, branch, names)
+        open_ = _inline(graph, node, branch, names) + open_  # an If inside may have a constant condition as well
         changed.append(next(out for out in node.outputs if out))
     return changed
 
 
-def _inline(graph: Graph, node: Node, branch: Graph, names: NameSupply) -> None:
+def _inline(graph: Graph, node: Node, branch: Graph, names: NameSupply) -> list[Node]:
+    """Put a branch in the place of its If; the nodes that it brought."""
     body = branch.copy()
     own = list(body.constants) + [out for inner in body.nodes for out in inner.outputs if out]
     renaming = {name: names.fresh(name) for name in own}
@@ -50,6 +53,7 @@ def _inline(graph: Graph, node: Node, branch: Graph, names: NameSupply) -> None:
         version = found.since_version if found is not None else 1
         identity = Node("Identity", (inner,), (out,), {}, "", names.fresh(f"{node.name or out}_identity"), version)
         graph.nodes.insert(graph.nodes.index(body.nodes[-1]) + 1 if body.nodes else position, identity)
+    return list(body.nodes)
 
 
 def _rename_definitions(body: Graph, renaming: dict[str, str], names: NameSupply) -> None:
