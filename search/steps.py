@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,10 +57,12 @@ class Step:
     opset: int = 0
     opsets: dict[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The step as JSON values; big constants of the patch in base64."""
+    def to_dict(self, stored: Collection[str] = ()) -> dict[str, Any]:
+        """The step as JSON values. Big constants of the patch are in base64, but for those whose digest is among
+        `stored`: whoever reads the step has them."""
         patch = self.patch
-        big = {name: constant for name, constant in patch.constants.items() if constant.size > INLINE_ELEMENTS}
+        big = {constant.digest: constant for constant in patch.constants.values() if constant.size > INLINE_ELEMENTS}
+        needs = [digest for digest in big if digest in stored]
         return {
             "index": self.index, "rule": self.rule, "exactness": self.exactness, "meaning": self.meaning,
             "where": self.where, "before": self.before, "after": self.after, "region": self.region,
@@ -69,16 +71,19 @@ class Step:
                 "add": [print_node(node) for node in patch.add], "names": [node.name for node in patch.add],
                 "origins": [list(node.origins) for node in patch.add],
                 "constants": {name: print_constant(value) for name, value in patch.constants.items()},
-                "data": {value.digest: _encode(value) for value in big.values()},
+                "data": {digest: _encode(value) for digest, value in big.items() if digest not in stored},
+                "needs": needs,
                 "replace": patch.replace, "graph": print_graph(self._patch_graph()),
             },
         }
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Step:
-        """The step of what `to_dict` gave."""
+    def from_dict(data: Mapping[str, Any], stored: Mapping[str, Constant] | None = None) -> Step:
+        """The step of what `to_dict` gave; `stored` holds by digest the constants that it left out."""
         raw = data["patch"]
-        parsed = parse_graph(raw["graph"], {digest: _decode(each) for digest, each in raw["data"].items()})
+        known = {digest: _decode(each) for digest, each in raw["data"].items()}
+        known.update({digest: stored[digest] for digest in raw["needs"]} if stored is not None else {})
+        parsed = parse_graph(raw["graph"], known)
         for node, name, origins in zip(parsed.nodes, raw["names"], raw["origins"], strict=True):
             node.name, node.origins = name, tuple(origins)
         patch = Patch(parsed.nodes, parsed.constants, dict(raw["replace"]), dict(parsed.types))
