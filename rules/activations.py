@@ -106,6 +106,8 @@ def _between(m: Match) -> Outcome:
         return refuse("the bounds must be two numbers in order")
     if not (_kept(low) and _kept(high)):
         return refuse("the bounds are no float32 numbers")
+    if m.opset < 12 and m.x.dtype != "float32":
+        return refuse("before opset 12 runtimes have Clip for float32 only")
     if not is_float(m.x):
         low, high = int(low), int(high)
     return {"low": low, "high": high}
@@ -178,6 +180,8 @@ def min_of_relu(m: Match) -> Outcome:
     high = number(m.b)
     if high is None or high < 0 or not _kept(high):
         return refuse("the bound must be a float32 number of at least 0")
+    if m.opset < 12 and m.x.dtype != "float32":
+        return refuse("before opset 12 runtimes have Clip for float32 only")
     return {"low": 0, "high": high if is_float(m.x) else int(high)}
 
 
@@ -221,8 +225,8 @@ def _alpha(m: Match, upper: float = math.inf, nonzero: bool = True) -> Outcome:
     alpha = number(m.a)
     if alpha is None or m.x.dtype not in COMMON_FLOATS:
         return refuse("the slope must be one float")
-    if not _kept(alpha):
-        return refuse("the slope is no float32 number")
+    if not _kept(alpha) or (m.opset < 16 and m.x.dtype != "float32"):
+        return refuse("the slope is no float32 number, or runtimes have LeakyRelu of this opset for float32 only")
     if alpha > upper or (nonzero and not moderate(m.x.dtype, alpha)):
         return refuse("the slope is not of moderate size")
     return {"alpha": alpha}

@@ -86,7 +86,7 @@ def where_same(m: Match) -> Outcome:
 
 
 @rule(
-    family=FAMILY, exactness="exact",
+    family=FAMILY, exactness="rounding",
     meaning="A negated condition chooses the other way round.",
     before="Where(Not(c), x, y)", after="Where(c, y, x)",
     example="graph opset 17 (c: bool[2, 3], x: float32[2, 3], z: float32[3]) -> (y) "

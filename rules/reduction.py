@@ -104,6 +104,8 @@ def scaled_sum_to_mean(m: Match) -> Outcome:
 def mean_to_pool(m: Match) -> Outcome:
     if m.x.rank not in (4, 5) or m["a"] != tuple(range(2, m.x.rank)) or not is_float(m.x):
         return refuse("not all spatial axes and only these")
+    if not all(isinstance(dim, int) and dim > 0 for dim in m.x.shape[2:]):
+        return refuse("a spatial size may be zero, which pools do not take")
     return None
 
 

@@ -20,6 +20,9 @@ Rng = np.random.Generator
 Step = Callable[[Graph, Rng], None]
 _FLOATS = ("float32", "float16", "float64", "bfloat16")
 _NUMBERS = (*_FLOATS, "int32", "int64", "int8", "uint8")
+_SWITCHES = frozenset({"keepdims", "transA", "transB", "ceil_mode", "count_include_pad", "noop_with_empty_axes",
+                       "training_mode", "allowzero", "flatten", "select_last_index", "saturate", "exclude_outside",
+                       "antialias", "stash_type"})
 _SIZES: tuple[DimLike, ...] = (1, 2, 3, 4, 5, 7, 0, symbol("k"))
 
 
@@ -157,7 +160,8 @@ def _attributes(graph: Graph, rng: Rng) -> None:
     names = [name for name, value in node.attrs.items() if value is None or isinstance(value, (int, float, tuple))]
     if names:
         name = names[rng.integers(0, len(names))]
-        node.attrs[name] = _varied(node.attrs[name], rng)
+        value = node.attrs[name]
+        node.attrs[name] = int(not value) if name in _SWITCHES else _varied(value, rng)
 
 
 def _varied(value: object, rng: Rng) -> object:
