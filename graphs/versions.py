@@ -136,12 +136,16 @@ class Original:
         node, record = self.node, find(self.node.op, self.node.domain)
         if node.is_opaque or record is None or not isinstance(write_node(node, opset, type_of), str):
             return
+        found = schema(node.op, opset, node.domain)
         inputs = list(node.inputs)
         for name, index in record.static.items():
-            if index < len(self.inputs) and self.inputs[index] and name not in self.attrs:
-                inputs += [""] * (index + 1 - len(inputs))
-                inputs[index] = self.inputs[index]
-                node.attrs[name] = RUNTIME
+            if index >= len(self.inputs) or not self.inputs[index] or name in self.attrs:
+                continue
+            if found is not None and _static_dtype(node, found, index, node.attrs[name], type_of) is not None:
+                continue
+            inputs += [""] * (index + 1 - len(inputs))
+            inputs[index] = self.inputs[index]
+            node.attrs[name] = RUNTIME
         node.inputs = tuple(inputs)
         if isinstance(write_node(node, opset, type_of), str):
             node.inputs, node.attrs, node.version = self.inputs, self.attrs, 0
@@ -272,6 +276,8 @@ def _static_dtype(node: Node, found: onnx.defs.OpSchema, index: int, value: obje
                 return type_.dtype
     first = value[0] if isinstance(value, tuple) and value else value
     free = "bool" if isinstance(first, bool) else "float32" if isinstance(first, float) else "int64"
+    if value == () and free not in allowed:  # no elements: any type does
+        free = "float32"
     return None if tied or free not in allowed else free
 
 

@@ -299,6 +299,18 @@ def test_a_bound_whose_type_nobody_knows_stays_an_input() -> None:
     assert to_model_proto(graph).graph.initializer[0].data_type == TensorProto.FLOAT16
 
 
+def test_an_empty_list_at_an_input_stays_an_attribute() -> None:
+    node = helper.make_node("Resize", ["x", "roi", "scales"], ["y"])
+    proto = model([node], [tensor("x", 1, 1, 2, 2)], [tensor("y", 1, 1, 4, 4)],
+                  {"roi": np.zeros(0, np.float32), "scales": np.float32([1, 1, 2, 2])}, opset=11)
+    graph = read(proto)
+    assert (graph.nodes[0].inputs, graph.nodes[0].attrs["roi"]) == (("x",), ())
+    written = to_model_proto(graph)
+    onnx.checker.check_model(written, full_check=True)
+    feeds = {"x": np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)}
+    np.testing.assert_array_equal(outputs_of(written, feeds)[0], outputs_of(proto, feeds)[0])
+
+
 # Files
 
 
