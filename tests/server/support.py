@@ -40,7 +40,9 @@ def with_external(folder: Path, location: str = "weights.bin") -> tuple[bytes, b
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[8, 4], data_location=TensorProto.EXTERNAL)
     weight.external_data.add(key="location", value=location)
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "external",
+        [helper.make_node("Transpose", ["x"], ["t"], perm=[1, 0]),
+         helper.make_node("Transpose", ["t"], ["u"], perm=[1, 0]), helper.make_node("MatMul", ["u", "w"], ["y"])],
+        "external",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -1,0 +1,68 @@
+"""The report as a page, at the edges: nothing measured, no work, infinities as text, names that need escaping."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+from optimizer.report_html import bytes_text, count_text, finalist_bars, render, roofline_plot, seconds_text
+
+WORK = {"flops": 2e9, "unique_bytes": 1e7, "traffic_bytes": 3e7, "intensity": 200.0, "lower_bound": 0.01,
+        "kernels_bound": 0.02, "launches": 12, "unknown": 0, "threads": 2}
+REPORT: dict[str, Any] = {
+    "egraft_report": 1, "egraft": "0", "timings_hash": "h", "seconds": 1.5, "steps": 3, "chosen": "cheapest",
+    "unchanged": False, "warnings": ["<b>careful</b>"], "model": {"name": "<net>", "opset": 17}, "options": {},
+    "target": {"name": "onnxruntime:cpu", "device": '{"cpu": "a", "quota": ""}', "threads": 2, "sizes": {"batch": 1}},
+    "before": {"nodes": 9, "constant_bytes": 4096, "operators": {"Add": 9}},
+    "after": {"nodes": 5, "constant_bytes": 0, "operators": {"Add": 4, "Gemm": 1}},
+    "predicted": {"before": 2.0, "after": 1.0, "source": "measured"},
+    "measured": {"speed_up": 1.25, "low": 1.2, "high": 1.3, "verdict": "faster", "before": 0.03, "after": 0.024,
+                 "noise": 0.02, "rounds": 9, "clock": "wall", "note": "", "unsupported": {"greedy": "no kernel"}},
+    "finalists": [{"name": "cheapest", "speed_up": 1.25, "low": 1.2, "high": 1.3, "verdict": "faster"},
+                  {"name": "input", "speed_up": 1.0, "low": 1.0, "high": 1.0, "verdict": "equal"},
+                  {"name": "unmeasured", "predicted": None}],
+    "validation": {"ok": True, "status": "passed", "exactness": "rounding", "rounds": [], "summary": "passed",
+                   "outputs": [
+        {"name": "y", "ok": True, "error": "inf", "allowed": 1e-6, "against": "the original", "share": 1.0,
+         "elements": 3, "reason": ""}]},
+    "rules_used": {"a-rule": 3}, "not_used": [{"rule": "b-rule", "places": 2}], "dropped": [{"rule": None}],
+    "roofline": {"before": WORK, "after": {**WORK, "flops": 1.5e9}},
+    "stages": [{"stage": "load", "at": 0.0, "seconds": 1.0}],
+    "peak_memory_bytes": {"process": 1 << 28, "largest_child": 1 << 27},
+}  # fmt: skip
+
+
+def test_the_page_says_what_the_report_says_and_escapes_names() -> None:
+    page = render(REPORT)
+    for text in ("1.250x", "9 to 5", "a-rule", "b-rule", "does not pay on this target", "&lt;net&gt;", "batch=1"):
+        assert text in page
+    assert "<net>" not in page and "<b>careful" not in page and "<script" not in page
+    assert not re.search(r"(src|href)=", page)
+
+
+@pytest.mark.parametrize("change", [
+    {"measured": {"speed_up": None, "note": "no inputs", "unsupported": {}}, "finalists": []},
+    {"predicted": None, "validation": None, "stages": []},
+    {"roofline": {"before": {**WORK, "flops": 0.0, "intensity": 0.0, "lower_bound": 0.0}, "after": WORK}},
+    {"target": {**REPORT["target"], "sizes": {}, "device": "plain"}, "dropped": [], "not_used": [], "rules_used": {}},
+])  # fmt: skip
+def test_reports_with_gaps(change: dict[str, Any]) -> None:
+    assert "</html>" in render({**copy.deepcopy(REPORT), **change})
+
+
+def test_drawings_stay_inside_their_frame() -> None:
+    plot = roofline_plot(REPORT)
+    assert plot is not None and plot["measured"]
+    for point in plot["points"]:
+        assert 60 <= point["x"] <= 610 and 15 <= point["roof"] <= point["y"] <= 195, point
+    bars = finalist_bars(REPORT)
+    assert [bar["name"] for bar in bars] == ["cheapest", "input"] and all(bar["high"] <= 345 for bar in bars)
+
+
+def test_numbers_for_people() -> None:
+    assert [seconds_text(value) for value in (2, 2e-3, 2e-6, 2e-9)] == ["2.000 s", "2.000 ms", "2.000 µs", "2.0 ns"]
+    assert bytes_text(3 << 20) == "3.0 MiB" and bytes_text(5) == "5 bytes" and count_text(2e9, "FLOP") == "2.00 GFLOP"
+    assert seconds_text(None) == "" and bytes_text("inf") == "inf"
