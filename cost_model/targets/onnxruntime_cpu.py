@@ -88,13 +88,13 @@ class OnnxRuntimeCpu(MeasuredTarget):
         """An onnxruntime.InferenceSession of the graph. Raises Unsupported where a kernel is missing."""
         import onnxruntime
 
-        from graphs.onnx_io import save_onnx, to_model_proto
+        from graphs.onnx_io import save_onnx
+        from graphs.onnx_io.files import proto_bytes
 
         options = session_options(threads)
         try:
             if _weight_bytes(graph) <= _PROTO_LIMIT:
-                model = to_model_proto(graph).SerializeToString()
-                return onnxruntime.InferenceSession(model, options, providers=list(self.providers))
+                return onnxruntime.InferenceSession(proto_bytes(graph), options, providers=list(self.providers))
             with tempfile.TemporaryDirectory(prefix="egraft-") as folder:
                 path = Path(folder) / "model.onnx"
                 save_onnx(graph, path)

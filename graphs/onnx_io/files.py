@@ -17,12 +17,14 @@ from ..constants import Constant
 from ..errors import InvalidModel, InvalidOption
 from ..ir import Graph
 from .reader import read_model
+from .stream import model_pieces
 from .tensors import ExternalFiles, to_bytes, write_tensor
 from .writer import to_model_proto
 
 INLINE_LIMIT = 1_500_000_000  # bytes of weights in one file; protobuf ends at 2 GB
 _EXTERNAL_THRESHOLD = 1024  # bytes; smaller tensors stay in the model file
 _PAGE = 4096
+_PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 
 
 def load_onnx(source: str | os.PathLike[str] | bytes, base_dir: str | os.PathLike[str] | None = None) -> Graph:
@@ -102,9 +104,9 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], opset: int | None = No
                 model = to_model_proto(graph, opset, _External(data, data_path.name).tensor)
                 if not data.tell():
                     data.write(b"\0")  # an empty file cannot be mapped
+                stack.enter_context(_replacing(target)).write(_serialized(model, target))
             else:
-                model = to_model_proto(graph, opset)
-            stack.enter_context(_replacing(target)).write(_serialized(model, target))
+                stack.enter_context(_replacing(target)).writelines(_pieces(graph, opset, target))
         except OSError as error:
             raise InvalidOption(str(target), f"the file cannot be written ({error.strerror})",
                                 "choose another place") from error
@@ -156,7 +158,19 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 def proto_bytes(graph: Graph, opset: int | None = None) -> bytes:
     """A graph as the bytes of an ONNX file with all weights inside."""
-    return _serialized(to_model_proto(graph, opset), Path("the model"))
+    return b"".join(_pieces(graph, opset, Path("the model")))
+
+
+def _pieces(graph: Graph, opset: int | None, path: Path) -> Iterator[bytes | memoryview]:
+    total = sum(constant.nbytes for each in graph.walk() for constant in each.constants.values())
+    if total >= _PROTOBUF_LIMIT:
+        raise InvalidOption(str(path), f"the model is too large for one file ({total} bytes of weights)",
+                            "keep its weights in external data")
+    try:
+        yield from model_pieces(graph, opset)
+    except (EncodeError, ValueError) as error:
+        raise InvalidOption(str(path), f"the model is too large for one file ({error})",
+                            "keep its weights in external data") from error
 
 
 __all__ = ["load_onnx", "proto_bytes", "save_onnx", "write_bytes"]
