@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from cost_model.node_costs import NodeCosts
 from cost_model.protocol import Settings
+from cost_model.sizes import measure_size_sets
 from cost_model.targets import Target, resolve
 from cost_model.timings import Timings
 from graphs.errors import InvalidOption
@@ -54,6 +56,7 @@ class Context:
     sizes: dict[str, int]
     threads: int
     feeds: dict[str, np.ndarray] | None = None
+    more_sizes: list[dict[str, int]] = field(default_factory=list)  # at which the winner must not be slower either
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, text: str) -> None:
@@ -73,8 +76,12 @@ class Context:
 
     def describe_target(self) -> dict[str, Any]:
         """What the report says first."""
-        return {"name": self.target.name, "device": self.target.fingerprint.text, "threads": self.threads,
-                "fingerprint": self.target.fingerprint.digest, "sizes": self.sizes}
+        found = self.target.fingerprint
+        fields = json.loads(found.text)
+        libraries = [f"{name} {fields[name]}" for name in ("onnxruntime", "numpy") if fields.get(name)]
+        device = ", ".join([str(fields.get("cpu", "unknown device")), f"{fields.get('cores', '?')} cores", *libraries])
+        return {"name": self.target.name, "device": device, "threads": self.threads, "fingerprint": found.digest,
+                "fingerprint_fields": fields, "sizes": self.sizes}
 
 
 def open_context(graph: Graph, options: Options) -> Context:
@@ -98,7 +105,8 @@ def open_context(graph: Graph, options: Options) -> Context:
     timings = Timings(options.timings, frozen=options.frozen)
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
-    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds)
+    more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []
+    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, more)
 
 
 def _set_opset(graph: Graph, opset: int) -> None:

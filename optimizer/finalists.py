@@ -21,6 +21,9 @@ from .context import Context
 from .report import constant_bytes
 
 INPUT = "input"
+LARGE_BYTES = 64 << 20
+LARGE_SECONDS = 0.05
+UNLIKELY = 1.2  # predicted to be this many times slower than the best: left out of the race for a large model
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Outcome:
     comparison: Comparison | None
     note: str = ""
     unsupported: dict[str, str] = field(default_factory=dict)
+    other_sizes: list[dict[str, Any]] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def best_seconds(self) -> float | None:
@@ -72,22 +77,28 @@ def simplicity(entry: Finalist) -> tuple[int, int, int]:
     return entry.graph.node_count(), constant_bytes(entry.graph), int(entry.name == INPUT)
 
 
-def race(entries: list[Finalist], context: Context) -> Outcome:
-    """Rank the finalists by objective and measurement."""
+def race(entries: list[Finalist], context: Context, predicted_input: float | None = None) -> Outcome:
+    """Rank the finalists by objective and measurement. `predicted_input`: seconds predicted for the input."""
     objective = context.options.objective
-    simplest = sorted(entries, key=simplicity)
-    if objective in ("nodes", "memory"):
-        if objective == "memory":
-            simplest.sort(key=lambda entry: peak_live_bytes(entry.graph, context.sizes))
-        comparison, unsupported, note = _measure(entries, context) if len(entries) > 1 else (None, {}, "")
-        fit = [entry for entry in simplest if entry.name not in unsupported]
-        return Outcome(fit, comparison, note or f"ranked by {objective}", unsupported)
     if len(entries) == 1:
         return Outcome(entries, None, "nothing to compare: no rewrite changed the graph")
-    comparison, unsupported, note = _measure(entries, context)
+    entries, left_out = _worth_measuring(entries, predicted_input)
+    simplest = sorted(entries, key=simplicity)
+    if objective == "memory":
+        simplest.sort(key=lambda entry: peak_live_bytes(entry.graph, context.sizes))
+    comparison, unsupported, note = _measure(entries, context, context.sizes)
     fit = [entry for entry in simplest if entry.name not in unsupported]
+    if objective in ("nodes", "memory"):
+        return Outcome(fit, comparison, note or f"ranked by {objective}", unsupported, left_out=left_out)
     if comparison is None:
-        return Outcome(simplest, None, note, unsupported)
+        return Outcome(simplest, None, note, unsupported, left_out=left_out)
+    ranked = _ranked(fit, comparison)
+    others, ranked = _at_other_sizes(ranked, entries[0], context)
+    return Outcome(ranked, comparison, note, unsupported, others, left_out)
+
+
+def _ranked(fit: list[Finalist], comparison: Comparison) -> list[Finalist]:
+    """Best first, down to the input."""
     preference = [entry.name for entry in fit]
     by_name = {entry.name: entry for entry in fit}
     ranked: list[Finalist] = []
@@ -97,7 +108,44 @@ def race(entries: list[Finalist], context: Context) -> Outcome:
         preference.remove(chosen)
         if chosen == INPUT:
             break
-    return Outcome(ranked, comparison, note, unsupported)
+    return ranked
+
+
+def _worth_measuring(entries: list[Finalist], predicted_input: float | None) -> tuple[list[Finalist], dict[str, str]]:
+    """Measuring a large model takes seconds and its weights' bytes for each finalist: only likely winners take part.
+
+    Predictions of small models are mostly overhead, so all of their finalists are measured.
+    """
+    known = [entry.predicted for entry in entries if entry.predicted is not None]
+    large = constant_bytes(entries[0].graph) > LARGE_BYTES or (predicted_input or 0.0) > LARGE_SECONDS
+    if not large or not known or len(entries) <= 2:
+        return entries, {}
+    best = min(known)
+    left_out: dict[str, str] = {}
+    for entry in entries[1:]:
+        seconds = predicted_input if entry.predicted is None else entry.predicted
+        if seconds is not None and seconds > best and (entry.predicted is None or seconds > UNLIKELY * best):
+            left_out[entry.name] = f"not measured: predicted {seconds / best:.2f} times the time of the best"
+    return [entry for entry in entries if entry.name not in left_out], left_out
+
+
+def _at_other_sizes(ranked: list[Finalist], original: Finalist,
+                    context: Context) -> tuple[list[dict[str, Any]], list[Finalist]]:
+    """Measure at the further sizes that `--dim` asks for; who is slower than the input at one of them is out."""
+    rows: list[dict[str, Any]] = []
+    kept: list[Finalist] = []
+    for entry in ranked:
+        slower = False
+        for sizes in context.more_sizes if entry.name != INPUT else ():
+            comparison, _, note = _measure([original, entry], context, sizes)
+            found = None if comparison is None else comparison.results.get(entry.name)
+            rows.append({"name": entry.name, "sizes": sizes, "note": note,
+                         **({} if found is None else {"speed_up": 1 / found.ratio, "low": 1 / found.high,
+                                                      "high": 1 / found.low, "verdict": found.verdict})})
+            slower = slower or (found is not None and found.verdict == "slower")
+        if not slower:
+            kept.append(entry)
+    return rows, kept
 
 
 def _choose(comparison: Comparison, preference: list[str]) -> str:
@@ -110,10 +158,11 @@ def _choose(comparison: Comparison, preference: list[str]) -> str:
     return next(name for name in preference if name in ahead and comparison.verdict(name, fastest) != "slower")
 
 
-def _measure(entries: list[Finalist], context: Context) -> tuple[Comparison | None, dict[str, str], str]:
+def _measure(entries: list[Finalist], context: Context,
+             sizes: Mapping[str, int]) -> tuple[Comparison | None, dict[str, str], str]:
     """The comparison, which finalists the target cannot run and why, and a note where nothing was measured."""
     try:
-        feeds = measuring_feeds(entries[0].graph, context)
+        feeds = measuring_feeds(entries[0].graph, context, sizes)
     except EgraftError as error:
         return None, {}, f"no inputs to measure with: {error.found}"
     graphs = {entry.name: entry.graph for entry in entries}
@@ -129,8 +178,8 @@ def _measure(entries: list[Finalist], context: Context) -> tuple[Comparison | No
     return comparison, unsupported, ""
 
 
-def measuring_feeds(graph: Graph, context: Context) -> Mapping[str, np.ndarray]:
+def measuring_feeds(graph: Graph, context: Context, sizes: Mapping[str, int]) -> Mapping[str, np.ndarray]:
     """Inputs at the sizes that are measured: the user's own, else random ones."""
-    if context.feeds is not None:
+    if context.feeds is not None and sizes == context.sizes:
         return context.feeds
-    return draw(graph, context.options.seed, dict(context.sizes))
+    return draw(graph, context.options.seed, dict(sizes))

@@ -92,7 +92,7 @@ class Pipeline:
         normalized, improved = improve_graph(self.original, self.context, self.clock, Journal())
         self.clock.enter("finalists")
         entries = finalists.enter(self.original, normalized, improved)
-        return improved, finalists.race(entries, self.context)
+        return improved, finalists.race(entries, self.context, improved.predicted_input)
 
     def _drop(self, failed: Finalist) -> bool:
         """Find the rule that made a finalist fail and do without it; False where that cannot help."""

@@ -42,6 +42,11 @@ def summary(report: Mapping[str, Any]) -> str:
         lines.append(f"predicted  {_seconds(predicted['before'])} -> {_seconds(predicted['after'])}: {gain:.3f}x "
                      f"(sum of node times: {predicted['source']})")
     lines.append(_measured_line(report.get("measured")))
+    for row in report.get("other_sizes", []):
+        if row.get("speed_up") is not None and row["name"] == report["chosen"]:
+            sizes = ", ".join(f"{name}={size}" for name, size in row["sizes"].items())
+            lines.append(f"  at {sizes}: {row['speed_up']:.3f}x [{row['low']:.3f}, {row['high']:.3f}], "
+                         f"{row['verdict']}")
     validation = report.get("validation")
     if validation:
         lines.append(f"validated  {validation.get('summary', '')}")

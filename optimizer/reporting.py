@@ -40,6 +40,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "predicted": _predicted(winner, improved),
         "measured": _measured(winner, outcome),
         "finalists": _finalists(outcome),
+        "finalists_left_out": outcome.left_out,
+        "other_sizes": outcome.other_sizes,
         "validation": None if validation is None else {**validation.to_dict(), "summary": validation.summary()},
         "steps": len(trace.steps),
         "rules_used": _rules_used(trace),
@@ -84,11 +86,17 @@ def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
 def _row(name: str, comparison: Comparison) -> dict[str, Any]:
     found, base = comparison.results[name], comparison.results[comparison.baseline]
     return {
-        "speed_up": 1.0 / found.ratio, "low": 1.0 / found.high, "high": 1.0 / found.low, "verdict": found.verdict,
+        "speed_up": _inverse(found.ratio), "low": _inverse(found.high), "high": _inverse(found.low),
+        "verdict": found.verdict,
         "confidence": found.confidence, "before": base.seconds, "after": found.seconds, "spread": found.spread,
         "noise": comparison.threshold, "rounds": comparison.rounds, "clock": comparison.clock,
         "kind": comparison.kind, "stopped": comparison.stopped, "threads": comparison.threads,
     }  # fmt: skip
+
+
+def _inverse(ratio: float) -> float | None:
+    """None where nothing is left to do: a graph of constants alone is estimated at no time at all."""
+    return 1.0 / ratio if ratio > 0 else None
 
 
 def _finalists(outcome: Outcome) -> list[dict[str, Any]]:

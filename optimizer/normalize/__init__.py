@@ -62,22 +62,23 @@ def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], No
 
     `event(pass, before, after, places)` is told of each pass that changed something. Types are up to date at the end.
     """
+    typed = False  # types are up to date
     for _ in range(rounds):
         changed = False
         for named in PASSES:
-            if named.infer_first:
+            if named.infer_first and not typed:
                 infer(graph)
+                typed = True
             before = graph.copy() if event is not None else graph
             places = named.run(graph)
             if places:
-                changed = True
+                changed, typed = True, False
                 if event is not None:
                     event(named, before, graph, places)
         if not changed:
             break
-    else:
-        _log.warning("normalization of %r still changed something after %d rounds", graph.name, rounds)
-    infer(graph)
+    if not typed:
+        infer(graph)
 
 
 __all__ = ["PASSES", "Named", "normalize"]
