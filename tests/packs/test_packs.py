@@ -1,4 +1,4 @@
-"""The shared packs: `cases` must not break, `wins` must improve. Known failures are listed, and the lists only shrink."""
+"""The shared packs: `cases` must not break, `wins` must improve. Known failures are listed; the lists only shrink."""
 
 from __future__ import annotations
 
