@@ -8,6 +8,7 @@ firings; each edge is one step, a patch on the graph as it stands. What no path 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from graphs.ir import Graph, Node
@@ -363,8 +364,7 @@ class Tracer:
         ordered.sort()
         have, _ = value_keys(present, table)
         want, _ = value_keys(ordered, table)
-        by_key = {key: name for name, key in have.items()}
-        names: dict[str, str] = {name: by_key[key] for name, key in want.items() if key in by_key}
+        names = _present_values(have, want, set(result.outputs))
         patch, involved = Patch(), {}
         patch.constants = {names.setdefault(name, state.names.fresh(name)): value
                            for name, value in ordered.constants.items() if name not in names}
@@ -394,6 +394,10 @@ class Tracer:
             involved.update(dict.fromkeys(enode.rules))
         weakest = max((rule.exactness for rule in self.saturated.rules if rule.name in involved),
                       key=["exact", "rounding", "finite", "approximate"].index, default="exact")
+        if set(want.values()) <= set(have.values()):
+            self._emit("output-names", "exact", "Of equal outputs another one is computed, the others are copies of it.",
+                       list(patch.replace), [], texts(patch.add), patch)
+            return
         self._emit("region", weakest, "Several rewrites at once that the search knows to be equal.",
                    list(patch.replace), [], texts(patch.add), patch, region=True, involved=list(involved))
 
@@ -417,3 +421,18 @@ class Tracer:
               patch: Patch, reverse: bool = False, region: bool = False, involved: list[str] | None = None) -> None:
         self.steps.append(Step(len(self.steps), rule, exactness, meaning, where, before, after, patch, region, reverse,
                                involved or [], self.graph.opset, dict(self.graph.opsets)))
+
+
+def _present_values(have: Mapping[str, int], want: Mapping[str, int], outputs: Collection[str]) -> dict[str, str]:
+    """Wanted value -> the value of the same key that is there. An output stands only for itself: its name stays."""
+    by_key: dict[int, list[str]] = {}
+    for name, key in have.items():
+        by_key.setdefault(key, []).append(name)
+    found: dict[str, str] = {}
+    for name, key in want.items():
+        fit = [each for each in by_key.get(key, ()) if each not in outputs]
+        if name in by_key.get(key, ()):
+            found[name] = name
+        elif fit:
+            found[name] = fit[-1]
+    return found

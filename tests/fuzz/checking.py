@@ -1,0 +1,307 @@
+"""One graph through `optimize`, and the result against the original without our own runtime."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx.reference import ReferenceEvaluator
+
+from graphs import load
+from graphs.constants import Constant
+from graphs.dims import evaluate
+from graphs.ir import Graph
+from graphs.onnx_io import to_model_proto
+from graphs.types import TensorType
+from optimizer import Result, optimize
+from search.trace import same_graph
+
+Arrays = dict[str, np.ndarray]
+Run = Callable[[Mapping[str, np.ndarray]], Arrays]
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
+EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+NOISE, ULPS = 50.0, 256.0  # an honest rewrite stays far below, a wrong one far above
+MOVED = 4
+
+
+@dataclass
+class Outcome:
+    """What one graph gave. `fault` is empty where all is well."""
+
+    graph: Graph
+    precision: str
+    fault: str = ""
+    rewritten: bool = False  # a rule of the catalogue fired, normalization alone does not count
+    changed: bool = False
+    compared: bool = False
+    rules: list[str] = field(default_factory=list)
+    result: Result | None = None
+
+
+def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes", seed: int = 0,
+            again: bool = False) -> Outcome:
+    """Optimize and check everything that must hold."""
+    outcome = Outcome(graph, precision)
+    try:
+        original = to_model_proto(graph)
+        onnx.checker.check_model(original, full_check=True)
+        text = str(graph)
+        result = optimize(load(original.SerializeToString()), target="roofline", effort="low", timings=timings,
+                          precision=precision, objective=objective)
+    except Exception as error:
+        outcome.fault = f"crash: {type(error).__name__}: {error}"
+        return outcome
+    outcome.result, outcome.changed = result, bool(result.trace.steps)
+    outcome.rules = [step["rule"] for step in result.trace.steps if step.get("kind") != "normalize"]
+    outcome.rewritten = bool(outcome.rules)
+    if str(graph) != text:
+        outcome.fault = "the input was changed"
+    outcome.fault = outcome.fault or _contract(result, original) or _replays(result) or _report(result)
+    if not outcome.fault:
+        outcome.compared, outcome.fault = _results(graph, result, original, precision, seed)
+    if again and not outcome.fault:
+        outcome.fault = _again(result, precision, timings, objective)
+    return outcome
+
+
+def _report(result: Result) -> str:
+    if result.report["dropped"]:
+        row = result.report["dropped"][0]
+        validation = "; ".join(result.report["warnings"])
+        return f"dropped: {row['rule']} at {row['where']}: {row['before']} => {row['after']} ({validation})"
+    # A model that no input runs cannot be validated; everything else that a run complains of is a defect.
+    serious = [text for text in result.report["warnings"] if "defect" in text or "unsound" in text or "early" in text]
+    return f"warning: {serious[0]}" if serious else ""
+
+
+def _replays(result: Result) -> str:
+    try:
+        replayed = result.trace.replay(result.original)
+    except Exception as error:
+        return f"replay: {type(error).__name__}: {error}"
+    if not same_graph(replayed, result.graph):
+        return "replay: it leads to another graph"
+    regions = [step for step in result.trace.steps if step.get("region")]
+    return "replay: the rewrites are one region" if any(step["rule"] == "region" for step in regions) else ""
+
+
+def _contract(result: Result, original: onnx.ModelProto) -> str:
+    """The output file is valid and has the interface of the input, to the letter."""
+    try:
+        made = to_model_proto(result.graph)
+        onnx.checker.check_model(made, full_check=True)
+    except Exception as error:
+        return f"invalid result: {type(error).__name__}: {error}"
+    for kind in ("input", "output"):
+        before, after = ([each.SerializeToString(deterministic=True) for each in getattr(model.graph, kind)]
+                         for model in (original, made))
+        if before != after:
+            return f"contract: another {kind}: {getattr(made.graph, kind)} instead of {getattr(original.graph, kind)}"
+    if [each.version for each in made.opset_import if each.domain == ""] != [
+            each.version for each in original.opset_import if each.domain == ""]:
+        return "contract: another opset"
+    return ""
+
+
+def _again(result: Result, precision: str, timings: str, objective: str) -> str:
+    try:
+        second = optimize(result.graph, target="roofline", effort="low", timings=timings, precision=precision,
+                          objective=objective)
+    except Exception as error:
+        return f"crash on its own result: {type(error).__name__}: {error}"
+    return f"on its own result: {found}" if (found := _report(second) or _replays(second)) else ""
+
+
+# ---------------------------------------------------------------- running both
+
+
+def session(model: onnx.ModelProto) -> Run:
+    """ONNX Runtime without its own optimizations."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    made = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in model.graph.output]
+    return lambda feeds: dict(zip(names, made.run(names, dict(feeds))))
+
+
+def reference(model: onnx.ModelProto) -> Run:
+    """The reference evaluator of ONNX."""
+    made = ReferenceEvaluator(model)
+    names = [each.name for each in model.graph.output]
+
+    def run(feeds: Mapping[str, np.ndarray]) -> Arrays:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return {name: np.asarray(value) for name, value in zip(names, made.run(None, dict(feeds)))}
+    return run
+
+
+def feeds_of(graph: Graph, seed: int, size: int, special: bool) -> Arrays:
+    """Ordinary numbers; with `special`, NaN, infinities and signed zeros among them."""
+    rng = np.random.default_rng((seed, size, special))
+    feeds: Arrays = {}
+    for name in graph.inputs:
+        type_ = graph.types[name]
+        assert isinstance(type_, TensorType) and type_.shape is not None
+        shape = tuple(dim if isinstance(dim, int) else int(evaluate(dim, _Sizes(size)) or 0) for dim in type_.shape)
+        feeds[name] = _array(rng, type_.dtype, shape, special)
+    return feeds
+
+
+class _Sizes(dict[str, int]):
+    """Sizes of symbols: neighbours differ."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def get(self, name: str, default: Any = None) -> int:
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> int:
+        return self.size + (self.size > 1) * (sum(map(ord, name)) % 2)
+
+
+def _array(rng: np.random.Generator, dtype: str, shape: Sequence[int], special: bool) -> np.ndarray:
+    if dtype == "bool":
+        return np.asarray(rng.random(shape) < 0.5)
+    if dtype.startswith("int"):
+        return np.asarray(rng.integers(-4, 9, shape)).astype(dtype)
+    array = np.asarray(rng.standard_normal(shape) * 1.5)
+    if special:
+        array = np.where(rng.random(shape) < 0.15, rng.choice(SPECIAL, shape), array)
+    return array.astype(dtype)
+
+
+def _results(graph: Graph, result: Result, original: onnx.ModelProto, precision: str, seed: int) -> tuple[bool, str]:
+    """(whether something was compared, what is wrong)."""
+    made = to_model_proto(result.graph)
+    compared = False
+    for size, special in ((3, False), (3, True), (1, False)):
+        feeds = feeds_of(graph, seed, size, special)
+        faults: list[str] = []
+        for engine in (session, reference):
+            before = _attempt(engine, original, feeds)
+            if isinstance(before, str):
+                continue  # this engine cannot run the original
+            after = _attempt(engine, made, feeds)
+            if isinstance(after, str):
+                if "NOT_IMPLEMENTED" in after or engine is reference:
+                    continue  # a kernel is missing for a type
+                faults.append(f"{engine.__name__} refuses the result: {after[:300]}")
+                break
+            compared = True
+            found = differences(graph, before, after, feeds, precision, engine)
+            if not found:
+                faults = []  # bits may differ between two forms of one kernel; a second opinion decides
+                break
+            faults.append(f"{engine.__name__}, size {size}{', special values' * special}: {found}")
+        if faults:
+            return compared, "wrong: " + " | ".join(faults)
+    return compared, ""
+
+
+def _attempt(engine: Callable[[onnx.ModelProto], Run], model: onnx.ModelProto,
+             feeds: Mapping[str, np.ndarray]) -> Arrays | str:
+    try:
+        return engine(model)(feeds)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def differences(graph: Graph, before: Arrays, after: Arrays, feeds: Mapping[str, np.ndarray], precision: str,
+                engine: Callable[[onnx.ModelProto], Run]) -> str:
+    """The first output that differs by more than the precision allows."""
+    suspicious = [name for name in graph.outputs if _bits(before[name]) != _bits(after[name])]
+    if not suspicious:
+        return ""
+    if precision == "exact":
+        return _text(suspicious[0], before, after)
+    for name in suspicious:
+        a, b = before[name], after[name]
+        if a.shape != b.shape or a.dtype != b.dtype or a.dtype.kind not in "f":
+            return _text(name, before, after)
+    moved = [_attempt(engine, to_model_proto(nudged(graph, seed)), nudged_feeds(feeds, seed))
+             for seed in range(MOVED)]
+    others = [each for each in moved if not isinstance(each, str)]
+    return next((_text(name, before, after) for name in suspicious
+                 if not _near(before[name], after[name], [each[name] for each in others])), "")
+
+
+def _near(a: np.ndarray, b: np.ndarray, moved: Sequence[np.ndarray]) -> bool:
+    """As near as the original is to itself when everything moves by one ulp, NaN and infinities in place."""
+    eps = EPS[a.dtype.name]
+    with np.errstate(all="ignore"):
+        wide, other = a.astype(np.float64), b.astype(np.float64)
+        runs = [each.astype(np.float64) for each in moved if each.shape == a.shape]
+        steady = np.all([_classes(each) == _classes(wide) for each in runs], axis=0) if runs else np.ones(a.shape, bool)
+        if np.any((_classes(wide) != _classes(other)) & steady):
+            return False
+        usable = np.isfinite(wide) & np.isfinite(other) & steady
+        if not usable.any():
+            return True
+        noise = np.max([np.where(usable, np.abs(each - wide), 0) for each in runs], axis=0) if runs else np.zeros(a.shape)
+        level = float(np.sqrt(np.mean(np.square(noise[usable]))))
+        size = np.maximum(np.abs(wide), float(np.sqrt(np.mean(np.square(wide[usable])))))
+        allowed = NOISE * np.maximum(noise, level) + ULPS * eps * size + float(np.finfo(a.dtype).tiny)
+        return bool(np.all(np.abs(wide - other)[usable] <= allowed[usable]))
+
+
+def _classes(array: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(array), 3, np.where(np.isinf(array), np.sign(array), 0))
+
+
+def nudged(graph: Graph, seed: int) -> Graph:
+    """The graph with its float constants moved by an ulp or so."""
+    new = graph.copy()
+    rng = np.random.default_rng((seed, 5))
+    new.constants = {name: Constant.of(_nudge(rng, each.array)) if each.dtype in EPS else each
+                     for name, each in new.constants.items()}
+    return new
+
+
+def nudged_feeds(feeds: Mapping[str, np.ndarray], seed: int) -> Arrays:
+    """Inputs moved by an ulp or so."""
+    rng = np.random.default_rng((seed, 6))
+    return {name: _nudge(rng, each) if each.dtype.name in EPS else each for name, each in feeds.items()}
+
+
+def _nudge(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    step = rng.integers(-1, 2, array.shape) * EPS[array.dtype.name]
+    with np.errstate(all="ignore"):
+        return np.asarray(array.astype(np.float64) * (1 + step)).astype(array.dtype)
+
+
+def _bits(value: np.ndarray) -> tuple[object, ...]:
+    """Type, shape and bits, with one kind of NaN."""
+    array = np.ascontiguousarray(value)
+    if array.dtype.kind == "f":
+        array = np.where(array != array, np.full((), np.nan, array.dtype), array)
+    return array.dtype, np.shape(value), array.tobytes()
+
+
+def _text(name: str, before: Arrays, after: Arrays) -> str:
+    a, b = before[name], after[name]
+    stream = io.StringIO()
+    with np.printoptions(threshold=20, precision=9):
+        stream.write(f"output {name} {b.dtype}{list(b.shape)} instead of {a.dtype}{list(a.shape)}: ")
+        if a.shape == b.shape and a.size:
+            with np.errstate(all="ignore"):
+                differ = np.atleast_1d((a != b) & ~((a != a) & (b != b)) | (np.signbit(a) != np.signbit(b)) & (a == a)
+                                       if a.dtype.kind == "f" else a != b)
+            stream.write(f"{np.atleast_1d(b)[differ]} instead of {np.atleast_1d(a)[differ]}")
+    return stream.getvalue()
