@@ -88,8 +88,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
         """An onnxruntime.InferenceSession of the graph. Raises Unsupported where a kernel is missing."""
         import onnxruntime
 
-        from graphs.onnx_io import save_onnx
-        from graphs.onnx_io.files import proto_bytes
+        from graphs.onnx_io import proto_bytes, save_onnx
 
         options = session_options(threads)
         try:
