@@ -13,6 +13,7 @@ from graphs.ir import Graph, Node
 from .costs import Cost, NodeInput, NodeSpec
 from .peaks import Peaks, peaks, recorded_peaks
 from .probe import output_types
+from .records import Record
 from .signature import spec_of
 from .sizes import static_type
 from .targets.base import NODE_BUDGET, Overhead, Target, cost_from, is_view
@@ -36,7 +37,7 @@ class NodeCosts:
 
     `cost` answers at once: from the timing database, or with an estimate, and then remembers what `measure`
     has to do. Nodes with the same signature are one. `budget_seconds` is for all calls of `measure`
-    together. With a frozen database (or `frozen`) a node that is not in it raises FrozenMiss.
+    together. With a frozen database (or `frozen`) estimates stay estimates, and `measure` raises FrozenMiss.
     """
 
     def __init__(
@@ -95,21 +96,29 @@ class NodeCosts:
         reason = unmeasurable(spec)
         if reason:
             return self._keep(key, dataclasses.replace(self.estimate(spec), note=reason))
-        place = self.target.place
-        record = (self.target.database or self.timings).get(key, *place) if place is not None else None
+        record = self._look_up(key)
         if record is not None and not (record.failed and self._may_measure()):
             return self._keep(key, self._or_estimate(cost_from(record, "database"), spec))
-        if self._may_measure():
+        if self.target.measures:
             self._missing[key] = spec
         return self._keep(key, self.estimate(spec))
+
+    def _look_up(self, key: str) -> Record | None:
+        """The database's record; what is only asked for may be missing even in a frozen one."""
+        place = self.target.place
+        if place is None:
+            return None
+        database = self.target.database or self.timings
+        return None if database.peek(key, *place) is None else database.get(key, *place)
 
     def missing(self) -> list[str]:
         """Signatures that are only estimated and can be measured: the largest estimates first."""
         return sorted(self._missing, key=lambda key: (-self._costs[key].seconds, key))
 
     def measure(self, signatures: Iterable[str] | None = None, budget_seconds: float | None = None) -> Measured:
-        """Measure what is missing (or the named signatures of that) until the budget in seconds is used
-        up.
+        """Measure what is missing (or the named signatures of that) until the budget in seconds is used up.
+
+        Raises FrozenMiss where something would have to be measured and the database is frozen.
         """
         budget = self.budget_seconds if budget_seconds is None else min(budget_seconds, self.budget_seconds)
         wanted = None if signatures is None else set(signatures)
@@ -117,6 +126,8 @@ class NodeCosts:
         start = time.perf_counter()
         done = 0
         for key in todo:
+            if self.timings.frozen and self.target.place is not None:
+                self.timings.get(key, *self.target.place)  # raises FrozenMiss: this had to be measured
             if time.perf_counter() - start >= budget:
                 break
             spec = self._missing.pop(key)
