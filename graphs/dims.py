@@ -267,8 +267,24 @@ def smallest(a: DimLike, b: DimLike) -> DimLike:
 
 
 def at_least(a: DimLike, b: DimLike) -> bool:
-    """True where a >= b is certain for all sizes (every symbol and opaque size is >= 0; floordiv too)."""
-    return all(f >= 0 for f in _terms(sub(a, b)).values())
+    """True where a >= b is certain for all sizes (sufficient, not necessary). Symbols are sizes, so >= 0."""
+    difference = sub(a, b)
+    if isinstance(difference, int):
+        return difference >= 0
+    return all(f >= 0 and all(map(_is_natural, monomial)) for monomial, f in difference.terms)
+
+
+def _is_natural(atom: Atom) -> bool:
+    """Never negative: floor((n - 5)/2) and min(n - 5, 2) may be."""
+    if isinstance(atom, Symbol):
+        return True
+    if atom.function == "max":
+        return any(at_least(arg, 0) for arg in atom.args)
+    if atom.function == "min":
+        return all(at_least(arg, 0) for arg in atom.args)
+    if atom.function in ("floordiv", "mod"):
+        return at_least(atom.args[0], 0) and at_least(atom.args[1], 1)
+    return atom.function in ("data", "broadcast")
 
 
 def broadcast(a: DimLike, b: DimLike) -> DimLike | None:

@@ -23,6 +23,7 @@ from .report import constant_bytes
 INPUT = "input"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
+PREDICTION_SLACK = 1.02  # sums of node times are not exact
 UNLIKELY = 1.2  # predicted to be this many times slower than the best: left out of the race for a large model
 
 
@@ -90,11 +91,28 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
     fit = [entry for entry in simplest if entry.name not in unsupported]
     if objective in ("nodes", "memory"):
         return Outcome(fit, comparison, note or f"ranked by {objective}", unsupported, left_out=left_out)
-    if comparison is None:
-        return Outcome(simplest, None, note, unsupported, left_out=left_out)
-    ranked = _ranked(fit, comparison)
+    if comparison is None:  # nothing was measured: nothing that is predicted to be slower may win
+        likely = [entry for entry in simplest if _predicted_not_slower(entry, predicted_input)]
+        return Outcome(likely, None, note, unsupported, left_out=left_out)
+    ranked = _ranked([entry for entry in fit if _credible(entry, comparison, predicted_input)], comparison)
     others, ranked = _at_other_sizes(ranked, entries[0], context)
     return Outcome(ranked, comparison, note, unsupported, others, left_out)
+
+
+def _predicted_not_slower(entry: Finalist, predicted_input: float | None) -> bool:
+    if entry.predicted is None or predicted_input is None:
+        return True  # the input, and the normalized graph, which only lacks what the input has
+    return entry.predicted <= predicted_input * PREDICTION_SLACK
+
+
+def _credible(entry: Finalist, comparison: Comparison, predicted_input: float | None) -> bool:
+    """A noisy "equal" is not enough to hand back what is predicted to be slower: its interval must be narrow."""
+    found = comparison.results.get(entry.name)
+    if entry.name == INPUT or found is None or found.verdict != "equal":
+        return found is not None
+    if found.ratio > 1 + comparison.threshold:
+        return False
+    return _predicted_not_slower(entry, predicted_input) or found.high <= 1 + 2 * max(comparison.threshold, 0.01)
 
 
 def _ranked(fit: list[Finalist], comparison: Comparison) -> list[Finalist]:

@@ -27,6 +27,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
     """The whole report as JSON types."""
     from importlib.metadata import version
 
+    used = _rules_used(trace)
     return {
         "egraft_report": REPORT_VERSION,
         "egraft": version("egraft"),
@@ -44,8 +45,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "other_sizes": outcome.other_sizes,
         "validation": None if validation is None else {**validation.to_dict(), "summary": validation.summary()},
         "steps": len(trace.steps),
-        "rules_used": _rules_used(trace),
-        "not_used": improved.not_used,
+        "rules_used": used,
+        "not_used": [row for row in improved.not_used if row["rule"] not in used],
         "fusion_candidates": [row.to_dict() for row in fusion_candidates(winner.graph, context.sizes)[:50]],
         "peak_live_bytes": {"before": peak_live_bytes(original, context.sizes),
                             "after": peak_live_bytes(winner.graph, context.sizes)},

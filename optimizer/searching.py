@@ -240,6 +240,7 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
     chosen = {enode.index for enode in best.choice.values()}
     used = {name for enode in best.choice.values() for name in enode.rules}
     rows: dict[str, dict[str, Any]] = {}
+    places: dict[str, set[int]] = {}
     for firing in saturated.firings:
         rule = saturated.rule_of(firing)
         made = [saturated.of_label[label] for label in firing.built if label in saturated.of_label]
@@ -249,7 +250,9 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
             continue
         row = rows.setdefault(rule.name, {"rule": rule.name, "exactness": rule.exactness, "meaning": rule.meaning,
                                           "places": 0, "example": None})
-        row["places"] += 1
+        roots = places.setdefault(rule.name, set())
+        roots.update(saturated.classes[old] for old, _ in firing.roots)
+        row["places"] = len(roots)
         if row["example"] is None:
             row["example"] = _example(saturated, firing, new, prices)
     return sorted(rows.values(), key=lambda row: (-row["places"], row["rule"]))[:SHOWN_UNUSED]

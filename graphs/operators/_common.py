@@ -192,41 +192,18 @@ def length(site: Site, name: str, position: int) -> int | None:
 
 
 def certainly(a: DimLike, b: DimLike) -> bool:
-    """a >= b for all sizes, for certain. Stricter than `dims.at_least`: floor((n - 5)/2) may be negative."""
-    difference = dims.sub(a, b)
-    if isinstance(difference, int):
-        return difference >= 0
-    return all(f >= 0 and all(map(_atom_is_natural, monomial)) for monomial, f in difference.terms)
-
-
-def _atom_is_natural(atom: dims.Atom) -> bool:
-    if isinstance(atom, dims.Symbol):
-        return True
-    if atom.function == "max":
-        return any(certainly(arg, 0) for arg in atom.args)
-    if atom.function == "min":
-        return all(certainly(arg, 0) for arg in atom.args)
-    if atom.function in ("floordiv", "mod"):
-        return certainly(atom.args[0], 0) and certainly(atom.args[1], 1)
-    return atom.function in ("data", "broadcast")
+    """a >= b for all sizes, for certain."""
+    return dims.at_least(a, b)
 
 
 def larger(a: DimLike, b: DimLike) -> DimLike:
     """max(a, b), decided only where that is certain."""
-    if certainly(a, b):
-        return a
-    if certainly(b, a):
-        return b
-    return dims.call("max", *sorted((a, b), key=str))
+    return dims.largest(a, b)
 
 
 def smaller(a: DimLike, b: DimLike) -> DimLike:
     """min(a, b), decided only where that is certain."""
-    if certainly(a, b):
-        return b
-    if certainly(b, a):
-        return a
-    return dims.call("min", *sorted((a, b), key=str))
+    return dims.smallest(a, b)
 
 
 def differ(a: DimLike, b: DimLike) -> bool:
