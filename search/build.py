@@ -238,6 +238,9 @@ class Builder:
         """Outputs keep their names: rename what computes them, or add an Identity where that cannot be."""
         fixed = set(self.graph.inputs) | set(self.result.constants)
         for name, cls in zip(self.graph.outputs, self.saturated.outputs, strict=True):
+            if name in self.graph.constants:  # it stays one, even if it equals another
+                self.result.constants.setdefault(name, self.graph.constants[name])
+                continue
             rename_to_output(self.result, self.values[cls], name, fixed, self.values)
 
 

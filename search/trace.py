@@ -75,6 +75,7 @@ class Tracer:
             if len(self.steps) == before:
                 break
         self._known_shapes()
+        self._output_names(result)
         self._region(result)
         for index, step in enumerate(self.steps):
             step.index = index
@@ -118,7 +119,13 @@ class Tracer:
         before = texts([state.producer[value]])
         where = self._where([value])
         state.begin()
-        state.redirect(value, main)
+        node, other = state.producer[value], state.producer.get(main)
+        if other is not None and len(node.outputs) > 1 and state.whole[id(node)] is state.whole[id(other)]:
+            for index in range(len(node.outputs)):  # all outputs at once: each side would win for some of them
+                if node.outputs[index] and other.outputs[index]:
+                    state.redirect(node.outputs[index], other.outputs[index])
+        else:
+            state.redirect(value, main)
         meaning = "Equal nodes on equal inputs are one node."
         self._emit("equal-nodes", "exact", meaning, where, before, [f"{value} -> {main}"], state.close())
 
@@ -353,6 +360,31 @@ class Tracer:
             self._emit("known-shape", "exact", "A target shape that follows from the inputs' sizes is a constant.",
                        where, before, texts(patch.add), patch)
 
+    def _output_names(self, result: Graph) -> None:
+        """Of equal outputs the one that is computed in the result is computed, the others are copies of it."""
+        state = self.state
+        for wanted in result.outputs:
+            copy = state.producer.get(wanted)
+            source = copy.inputs[0] if copy is not None and copy.op == "Identity" and copy.domain == "" else ""
+            node = state.producer.get(source)
+            if node is None or source not in state.outputs or not _copies(result, source, wanted):
+                continue
+            where, before = self._where([source, wanted]), texts([node, *filter(None, [copy])])
+            state.begin()
+            fresh = {name: state.names.fresh(name) for name in node.outputs if name}
+            again, enodes = node.copy(), {new: state.enode[old] for old, new in fresh.items() if old in state.enode}
+            again.outputs = tuple(fresh.get(name, "") for name in node.outputs)
+            state.add(again, state.whole[id(node)])
+            for name, enode in enodes.items():
+                state.output_is(name, enode)
+            state.redirect(wanted, fresh.pop(source))
+            state.redirect(source, wanted)
+            for old, new in fresh.items():
+                state.redirect(old, new)
+            patch = state.close()
+            self._emit("output-names", "exact", "Of equal outputs another one is computed, the others are copies.",
+                       where, before, [*texts(patch.add), f"{source} -> {wanted}"], patch)
+
     def _region(self, result: Graph) -> None:
         """One step for whatever still differs from the result."""
         state = self.state
@@ -394,10 +426,6 @@ class Tracer:
             involved.update(dict.fromkeys(enode.rules))
         weakest = max((rule.exactness for rule in self.saturated.rules if rule.name in involved),
                       key=["exact", "rounding", "finite", "approximate"].index, default="exact")
-        if set(want.values()) <= set(have.values()):
-            self._emit("output-names", "exact", "Of equal outputs another one is computed, the others are copies of it.",
-                       list(patch.replace), [], texts(patch.add), patch)
-            return
         self._emit("region", weakest, "Several rewrites at once that the search knows to be equal.",
                    list(patch.replace), [], texts(patch.add), patch, region=True, involved=list(involved))
 
@@ -421,6 +449,11 @@ class Tracer:
               patch: Patch, reverse: bool = False, region: bool = False, involved: list[str] | None = None) -> None:
         self.steps.append(Step(len(self.steps), rule, exactness, meaning, where, before, after, patch, region, reverse,
                                involved or [], self.graph.opset, dict(self.graph.opsets)))
+
+
+def _copies(graph: Graph, name: str, source: str) -> bool:
+    """The value is an Identity of the other one."""
+    return any(node.op == "Identity" and node.inputs == (source,) for node in graph.nodes if name in node.outputs)
 
 
 def _present_values(have: Mapping[str, int], want: Mapping[str, int], outputs: Collection[str]) -> dict[str, str]:

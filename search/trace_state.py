@@ -177,6 +177,10 @@ class State:
         self._know(name, enode)
         return name
 
+    def output_is(self, name: str, enode: ENode) -> None:
+        """Say which e-node a new value is."""
+        self._know(name, enode)
+
     def redirect(self, old: str, new: str) -> str:
         """Let readers of a value read another; the name that the new value has afterwards."""
         self.patch.replace[old] = new

@@ -86,7 +86,8 @@ def all_types(graph: Graph) -> dict[str, Type]:
 
 @dataclass(slots=True)
 class Pin:
-    """A pair of nodes, one in each graph. `named` says that they carry the same name, not just the same place."""
+    """A pair of nodes, one in each graph. `named` says that they carry the same name, not just the same place; names of
+    graph outputs do not count, since they stay whatever computes them."""
 
     key: str
     kind: str
@@ -141,7 +142,8 @@ def find_pins(original: Graph, optimized: Graph) -> Pins:
         for one in list(ours):
             partner = next((other for other in theirs if _same_name(one, other)), None)
             if partner is not None:
-                pins.pairs.append(Pin(f"{signature} {one.outputs[0]}", kind, one, partner, True))
+                named = bool(one.name and one.name == partner.name) or not set(one.outputs) & set(original.outputs)
+                pins.pairs.append(Pin(f"{signature} {one.outputs[0]}", kind, one, partner, named))
                 ours.remove(one)
                 theirs.remove(partner)
         if len(ours) == len(theirs):

@@ -48,7 +48,7 @@ def main() -> int:
             graph, precision, objective = case(seed)
             outcome = examine(graph, precision, timings, objective, seed, again=seed % 5 == 0)
             counts.update(graphs=1, rewritten=outcome.rewritten, changed=outcome.changed, compared=outcome.compared,
-                          failed=bool(outcome.fault))
+                          failed=bool(outcome.fault), invalid=outcome.invalid)
             rules.update(set(outcome.rules))
             if outcome.fault:
                 shown[kind_of(outcome)] += 1
@@ -61,7 +61,7 @@ def main() -> int:
 
 
 def _summary(counts: Counter[str]) -> str:
-    total = max(1, counts["graphs"])
+    total = max(1, counts["graphs"] - counts["invalid"])
     return (f"{counts['graphs']} graphs, rewritten {counts['rewritten'] / total:.0%}, changed "
             f"{counts['changed'] / total:.0%}, compared {counts['compared'] / total:.0%}, failed {counts['failed']}")
 

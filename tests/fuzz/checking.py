@@ -40,6 +40,7 @@ class Outcome:
     rewritten: bool = False  # a rule of the catalogue fired, normalization alone does not count
     changed: bool = False
     compared: bool = False
+    invalid: bool = False
     rules: list[str] = field(default_factory=list)
     result: Result | None = None
 
@@ -48,9 +49,13 @@ def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes"
             again: bool = False) -> Outcome:
     """Optimize and check everything that must hold."""
     outcome = Outcome(graph, precision)
+    original = to_model_proto(graph)
     try:
-        original = to_model_proto(graph)
         onnx.checker.check_model(original, full_check=True)
+    except onnx.shape_inference.InferenceError:
+        outcome.invalid = True  # ONNX takes less than our own inference
+        return outcome
+    try:
         text = str(graph)
         result = optimize(load(original.SerializeToString()), target="roofline", effort="low", timings=timings,
                           precision=precision, objective=objective)

@@ -1,0 +1,42 @@
+"""What the fuzzer found once, each as the smallest graph of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from graphs.text import parse_graph
+
+from .checking import examine
+
+# name: (precision, inputs, outputs, body)
+FOUND = {
+    "a result of constants alone is estimated at no time": ("exact", "x: float32[3]", "y", "y = Shape(x)"),
+    "another one of two equal outputs is computed": (
+        "exact", "x: bool[3]", "y, r", "t = Tile(x, repeats=[2]) r = Reshape(t, shape=[-1]) s = Shape(t) "
+        "y = Reshape(r, s, shape=runtime)"),
+    "two equal outputs and a reader of both": (
+        "exact", "x: float64[1, 2, n]", "s, b, a", "a = Exp(x) b = Exp(x) s = Sub(a, b)"),
+    "three equal outputs": (
+        "exact", "x: float32[4]", "y, c, r", "c = Ceil(x) r = Reshape(c, shape=[-1]) y = Ceil(x)"),
+    "equal nodes of several outputs": (
+        "exact", "x: float32[6, n]", "s, a, r, b, c", "a, q = Split(x, axis=0, num_outputs=2) "
+        "b, r = Split(x, axis=0, num_outputs=2) k = Neg(a) z = Neg(k) c = Neg(r) s = Reshape(z, shape=[0, 0])"),
+    "equal constants as outputs": (
+        "rounding", "x: float32[4, 2]", "b, r, a", "k = constant float32[] -0.5 f = Flatten(x) r = Relu(f) "
+        "a = Abs(k) b = Abs(a)"),
+    "discrete nodes that merged into the output": (
+        "exact", "x: float16[2, 3, 4]", "y", "f = Floor(x) y = Floor(f)"),
+    "discrete nodes that merged into the output, up to rounding": (
+        "rounding", "x: float32[2, 3, 4]", "y", "f = Ceil(x) y = Ceil(f)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str, tmp_path: Path) -> None:
+    precision, inputs, outputs, body = FOUND[name]
+    graph = parse_graph(f'graph "found" opset 18 ({inputs}) -> ({outputs}) {{ {body} }}')
+    outcome = examine(graph, precision, str(tmp_path / "timings.db"), again=True)
+    assert not outcome.fault, f"{outcome.fault}\n{graph}"
+    assert outcome.compared
