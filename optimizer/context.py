@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from cost_model.node_costs import NodeCosts
+from cost_model.node_costs import NodeCosts, node_work
 from cost_model.protocol import Settings
-from cost_model.sizes import measure_size_sets
+from cost_model.signature import spec_of
+from cost_model.sizes import default_measure_sizes, measure_size_sets
 from cost_model.targets import Target, resolve
 from cost_model.timings import Timings
 from graphs.errors import InvalidOption
@@ -35,6 +36,10 @@ class Effort:
     compare: Settings
     rounds: int  # of measuring what an extraction chose and extracting again
 
+
+# No node of a model reaches these: runtimes then keep to one thread, and its processor time can be measured.
+SMALL_FLOPS = 2e6
+SMALL_BYTES = 1 << 19
 
 EFFORTS = {
     "low": Effort(budgets.LOW, 3.0, 2.0, Settings(budget=2.0, max_rounds=30), 1),
@@ -98,7 +103,7 @@ def open_context(graph: Graph, options: Options) -> Context:
     _check_keep(graph, options)
     rules = [rule for rule in all_rules()
              if allowed(rule.exactness, options.precision) and rule.name not in options.disabled_rules]
-    threads = options.threads or target.default_threads()
+    threads = options.threads or _default_threads(graph, options, target)
     feeds = load_feeds(Path(options.inputs)) if options.inputs is not None else None
     sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed)
     effort = EFFORTS[options.effort]
@@ -107,6 +112,14 @@ def open_context(graph: Graph, options: Options) -> Context:
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
     more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []
     return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, more)
+
+
+def _default_threads(graph: Graph, options: Options, target: Target) -> int:
+    """What the runtime would use; one thread for a model so small that waking another costs more than it gains."""
+    sizes = default_measure_sizes(graph, options.dims)
+    works = [node_work(spec_of(graph, node, sizes)) for node in graph.nodes]
+    small = all(work is not None and work.flops < SMALL_FLOPS and work.bytes < SMALL_BYTES for work in works)
+    return 1 if small else target.default_threads()
 
 
 def _set_opset(graph: Graph, opset: int) -> None:
