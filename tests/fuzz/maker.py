@@ -168,6 +168,8 @@ class Maker:
         for position, each in enumerate(inputs):
             if isinstance(each, Value) and not (each.dtype and accepts(op, self.opset, each.dtype, position, domain)):
                 raise Refused
+        if op in ("Div", "Mod") and any(isinstance(each, Value) and each.dtype not in FLOATS for each in inputs):
+            raise Refused  # ONNX Runtime ends the process where an integer is divided by zero
         try:
             made = self.b.op(op, *inputs, **attrs)
         except (EgraftError, ValueError, TypeError, IndexError, OverflowError) as error:

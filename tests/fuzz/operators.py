@@ -397,7 +397,7 @@ POINTWISE: dict[str, Recipe] = {
     **{op: unary(op, alpha=(1.0, 0.1, 0.5)) for op in ("LeakyRelu", "Elu", "Celu")},
     "ThresholdedRelu": unary("ThresholdedRelu", sure=True, alpha=(1.0, 0.1)),
     "Gelu": unary("Gelu", approximate=("none", "tanh")), "HardSigmoid": unary("HardSigmoid", alpha=(0.2, 1 / 6)),
-    "Swish": unary("Swish"), "Shrink": unary("Shrink", sure=True, lambd=(0.5, 0.1)), "PRelu": prelu,
+    "Shrink": unary("Shrink", sure=True, lambd=(0.5, 0.1)), "PRelu": prelu,
     "Not": unary("Not", ("bool",)), "BitwiseNot": unary("BitwiseNot", INTEGER), "Identity": unary("Identity", ANY),
     "Clip": clip, "Where": where, "Cast": cast, "IsNaN": isnan, "IsInf": isnan,
     "Dropout": unary("Dropout"),
@@ -435,4 +435,4 @@ NOT_YET = frozenset(
     "RMSNormalization MeanVarianceNormalization CumProd CenterCropPad EyeLike Compress ReverseSequence Scatter "
     "NonZero Unique LSTM GRU RNN Attention RotaryEmbedding DynamicQuantizeLinear ConvInteger QLinearConv "
     "QLinearMatMul Loop Scan RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli "
-    "Multinomial".split())
+    "Multinomial Swish".split())
