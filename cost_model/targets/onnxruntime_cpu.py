@@ -20,6 +20,7 @@ from graphs.ir import Graph
 from ..costs import FREE, Cost, NodeSpec
 from ..fingerprint import Fingerprint, onnxruntime_cpu
 from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
+from .sharing import shared_model, shares_weights
 
 # Protocol buffers end at 2 GiB; larger models go through a file with external data.
 _PROTO_LIMIT = 1_900_000_000
@@ -92,6 +93,11 @@ class OnnxRuntimeCpu(MeasuredTarget):
 
         options = session_options(threads)
         try:
+            if shares_weights(graph) and hasattr(options, "add_external_initializers"):
+                model, weights = shared_model(graph, options)
+                session = onnxruntime.InferenceSession(model, options, providers=list(self.providers))
+                session._egraft_weights = weights  # they must live as long as the session
+                return session
             if _weight_bytes(graph) <= _PROTO_LIMIT:
                 return onnxruntime.InferenceSession(proto_bytes(graph), options, providers=list(self.providers))
             with tempfile.TemporaryDirectory(prefix="egraft-") as folder:
