@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import search
 from graphs import load
 from graphs.errors import InvalidOption
 from graphs.inference import infer
@@ -51,6 +52,7 @@ def optimize(model: Graph | str | Path | bytes, options: Options | None = None, 
                                 "see optimizer.options.Options") from None
     clock = Clock(progress)
     clock.enter("load")
+    search.prepare()
     graph = model.copy() if isinstance(model, Graph) else load(model)
     return Pipeline(graph, options, clock).run()
 

@@ -10,9 +10,14 @@ from rules.declare import Rule
 from .budget import HIGH, LOW, NORMAL, Budget
 from .encode import Encoded, encode
 from .saturated import ENode, Saturated, read_back
-from .worker import saturate_tables
+from .worker import POOL, saturate_tables
 
-__all__ = ["HIGH", "LOW", "NORMAL", "Budget", "ENode", "Saturated", "run", "saturate"]
+__all__ = ["HIGH", "LOW", "NORMAL", "Budget", "ENode", "Saturated", "prepare", "run", "saturate"]
+
+
+def prepare() -> None:
+    """Start the search process, which takes a second, while something else is done."""
+    POOL.prepare()
 
 
 def saturate(graph: Graph, rules: Sequence[Rule], budget: Budget = NORMAL,

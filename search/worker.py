@@ -111,6 +111,12 @@ class Pool:
                     return worker
         return Worker()
 
+    def prepare(self) -> None:
+        """Start a worker now, unless one is idle: it is ready when the first graph is."""
+        with self._lock:
+            if not any(worker.usable for worker in self._idle):
+                self._idle.append(Worker())
+
     def give(self, worker: Worker) -> None:
         """Hand a worker back."""
         if worker.usable:
