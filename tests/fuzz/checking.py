@@ -6,7 +6,6 @@ import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from graphs import load
 from graphs.constants import Constant
-from graphs.dims import evaluate
+from graphs.dims import DimLike, evaluate, symbols
 from graphs.ir import Graph
 from graphs.onnx_io import to_model_proto
 from graphs.types import TensorType
@@ -158,26 +157,18 @@ def feeds_of(graph: Graph, seed: int, size: int, special: bool) -> Arrays:
     for name in graph.inputs:
         type_ = graph.types[name]
         assert isinstance(type_, TensorType) and type_.shape is not None
-        shape = tuple(dim if isinstance(dim, int) else int(evaluate(dim, _Sizes(size)) or 0) for dim in type_.shape)
+        shape = tuple(_size(dim, size) for dim in type_.shape)
         feeds[name] = _array(rng, type_.dtype, shape, special)
     return feeds
 
 
-class _Sizes(dict[str, int]):
+def _size(dim: DimLike, size: int) -> int:
     """Sizes of symbols: neighbours differ."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-
-    def get(self, name: str, default: Any = None) -> int:
-        return self[name]
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-    def __missing__(self, name: str) -> int:
-        return self.size + (self.size > 1) * (sum(map(ord, name)) % 2)
+    if isinstance(dim, int):
+        return dim
+    found = evaluate(dim, {name: size + (size > 1) * (sum(map(ord, name)) % 2) for name in symbols(dim)})
+    assert found is not None
+    return found
 
 
 def _array(rng: np.random.Generator, dtype: str, shape: Sequence[int], special: bool) -> np.ndarray:
@@ -261,7 +252,7 @@ def _near(a: np.ndarray, b: np.ndarray, moved: Sequence[np.ndarray]) -> bool:
         usable = np.isfinite(wide) & np.isfinite(other) & steady
         if not usable.any():
             return True
-        noise = np.max([np.where(usable, np.abs(each - wide), 0) for each in runs], axis=0) if runs else np.zeros(a.shape)
+        noise = np.max([np.zeros(a.shape), *(np.where(usable, np.abs(each - wide), 0) for each in runs)], axis=0)
         level = float(np.sqrt(np.mean(np.square(noise[usable]))))
         size = np.maximum(np.abs(wide), float(np.sqrt(np.mean(np.square(wide[usable])))))
         allowed = NOISE * np.maximum(noise, level) + ULPS * eps * size + float(np.finfo(a.dtype).tiny)

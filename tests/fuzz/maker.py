@@ -149,9 +149,10 @@ class Maker:
 
     def weights(self, dtype: str, shape: Sequence[DimLike], scale: float = 1.0) -> Value:
         """A constant of ordinary numbers."""
-        if not all(isinstance(dim, int) for dim in shape):
+        sizes = [dim for dim in shape if isinstance(dim, int)]
+        if len(sizes) < len(shape):
             raise Refused
-        array = np.asarray(self.rng.standard_normal(shape) * scale)  # type: ignore[call-overload]
+        array = np.asarray(self.rng.standard_normal(sizes) * scale)
         return self.b.constant(Constant.of(array.astype(numpy_dtype(dtype))))
 
     # Nodes

@@ -57,6 +57,11 @@ def along(op: str, dtypes: Sequence[str] = FLOAT, sure: bool = False, **attrs: t
     return make
 
 
+def whole(m: Maker, number: int) -> Value:
+    """A scalar constant."""
+    return m.b.constant(np.array(number, np.int64))
+
+
 # ---------------------------------------------------------------- operators with a form of their own
 
 
@@ -121,6 +126,29 @@ def image(m: Maker) -> Value:
     value = m.pick(("float32",), low=3, high=4, where=lambda each: all(
         isinstance(dim, int) and dim > 0 for dim in (each.shape or (0,))[1:]))
     return value
+
+
+def of_image(op: str, **attrs: Any) -> Recipe:
+    """One image, nothing else."""
+    return lambda m: m.op(op, image(m), **attrs)
+
+
+def resize(m: Maker) -> Value:
+    value = image(m)
+    scales = [1.0, 1.0, *(m.one_of([1.0, 2.0]) for _ in range(rank_of(value) - 2))]
+    return m.op("Resize", value, None, np.array(scales, np.float32), mode=m.one_of(["nearest", "linear"]),
+                coordinate_transformation_mode="asymmetric")
+
+
+def cast_like(m: Maker) -> Value:
+    value = m.pick(("float32", "float64", "float16"))
+    return m.op("CastLike", value, m.pick(FLOAT))
+
+
+def compress(m: Maker) -> Value:
+    value = m.pick(("float32", "int64"), low=1)
+    axis = m.axis(value)
+    return m.op("Compress", value, np.asarray(m.rng.random(size_of(value, axis)) < 0.6), axis=axis)
 
 
 def window(m: Maker, value: Value, dilated: bool = True) -> dict[str, Any]:
@@ -290,7 +318,8 @@ def gather_nd(m: Maker) -> Value:
 def scatter_nd(m: Maker) -> Value:
     value = m.pick(("float32", "int64"), low=1)
     shape = tuple(size_of(value, each) for each in range(rank_of(value)))
-    return m.op("ScatterND", value, np.array([[m.number(0, shape[0] - 1)]]), m.constant(str(value.dtype), (1, *shape[1:])))
+    row = np.array([[m.number(0, shape[0] - 1)]])
+    return m.op("ScatterND", value, row, m.constant(str(value.dtype), (1, *shape[1:])))
 
 
 def scatter_elements(m: Maker) -> Value:
@@ -298,12 +327,13 @@ def scatter_elements(m: Maker) -> Value:
     shape = tuple(size_of(value, each) for each in range(rank_of(value)))
     if 0 in shape:
         raise Refused
-    return m.op("ScatterElements", value, np.zeros([1] * len(shape), np.int64), m.constant(str(value.dtype), [1] * len(shape)))
+    one = [1] * len(shape)
+    return m.op("ScatterElements", value, np.zeros(one, np.int64), m.constant(str(value.dtype), one))
 
 
 def one_hot(m: Maker) -> Value:
     value = m.pick(("int64",), low=1, high=3)
-    return m.op("OneHot", value, m.b.constant(np.int64(m.number(1, 5))), m.b.constant(np.array([0, 1], np.float32)),
+    return m.op("OneHot", value, whole(m, m.number(1, 5)), m.b.constant(np.array([0, 1], np.float32)),
                 axis=-1)
 
 
@@ -324,17 +354,18 @@ def constant_of_shape(m: Maker) -> Value:
 
 
 def range_(m: Maker) -> Value:
-    return m.op("Range", *(m.b.constant(np.int64(each)) for each in (0, m.number(1, 5), 1)))
+    return m.op("Range", *(whole(m, each) for each in (0, m.number(1, 5), 1)))
 
 
 def trilu(m: Maker) -> Value:
-    return m.op("Trilu", m.pick(("float32", "int64"), low=2), m.b.constant(np.int64(m.number(-1, 1))),
+    return m.op("Trilu", m.pick(("float32", "int64"), low=2), whole(m, m.number(-1, 1)),
                 upper=m.number(0, 1))
 
 
 def cumsum(m: Maker) -> Value:
     value = m.pick(NUMBER, low=1)
-    return m.op("CumSum", value, m.b.constant(np.int64(m.axis(value))), reverse=m.number(0, 1), exclusive=m.number(0, 1))
+    return m.op("CumSum", value, whole(m, m.axis(value)), reverse=m.number(0, 1),
+                exclusive=m.number(0, 1))
 
 
 def einsum(m: Maker) -> Value:
@@ -359,7 +390,7 @@ def prelu(m: Maker) -> Value:
 
 def quantize(m: Maker) -> Value:
     value = m.pick(("float32",), sure=True)
-    scale, zero = m.b.constant(np.float32(0.125)), m.b.constant(np.uint8(128))
+    scale, zero = m.b.constant(np.array(0.125, np.float32)), m.b.constant(np.array(128, np.uint8))
     return m.op("DequantizeLinear", m.op("QuantizeLinear", value, scale, zero), scale, zero)
 
 
@@ -368,7 +399,7 @@ def nested_if(m: Maker) -> Value:
     value = m.pick(("float32", "float64", "int64"))
     kind = m.number(0, 3)
     condition = (m.b.constant(np.array(m.chance(0.5))) if kind < 2 else m.input("bool", ()) if kind == 2 else
-                 m.op("Equal", m.op("Size", value), m.b.constant(np.int64(m.number(1, 6)))))
+                 m.op("Equal", m.op("Size", value), whole(m, m.number(1, 6))))
     branches = []
     for name in ("then", "else"):
         inside = m.b.nested(name)
@@ -406,7 +437,9 @@ POINTWISE: dict[str, Recipe] = {
 OTHERS: dict[str, Recipe] = {
     "MatMul": matmul, "Gemm": gemm, "Einsum": einsum, "Conv": conv, "ConvTranspose": conv_transpose,
     "MaxPool": pool("MaxPool"), "AveragePool": pool("AveragePool"), "LpPool": pool("LpPool"),
-    **{op: (lambda op: lambda m: m.op(op, image(m)))(op) for op in ("GlobalAveragePool", "GlobalMaxPool")},
+    **{op: of_image(op) for op in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")},
+    "LRN": of_image("LRN", size=3), "MeanVarianceNormalization": of_image("MeanVarianceNormalization", axes=(0, 2)),
+    "Resize": resize, "EyeLike": unary("EyeLike", ("float32",), k=(0, 1)), "CastLike": cast_like, "Compress": compress,
     "BatchNormalization": over_channels("BatchNormalization", 4),
     "InstanceNormalization": over_channels("InstanceNormalization", 2), "LayerNormalization": layer_norm,
     "LpNormalization": along("LpNormalization", ("float32",)),
@@ -430,9 +463,10 @@ OTHERS: dict[str, Recipe] = {
 RECIPES: dict[str, Recipe] = {**POINTWISE, **OTHERS}
 
 # Operators of the table that no recipe makes yet. This list only shrinks.
-NOT_YET = frozenset(
-    "Mod BitShift CastLike MatMulInteger Det GlobalLpPool LRN MaxUnpool Resize Upsample GridSample GroupNormalization "
-    "RMSNormalization MeanVarianceNormalization CumProd CenterCropPad EyeLike Compress ReverseSequence Scatter "
-    "NonZero Unique LSTM GRU RNN Attention RotaryEmbedding DynamicQuantizeLinear ConvInteger QLinearConv "
-    "QLinearMatMul Loop Scan RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli "
-    "Multinomial Swish".split())
+NOT_YET = frozenset([
+    "Mod", "BitShift", "MatMulInteger", "Det", "MaxUnpool", "Upsample", "GridSample", "GroupNormalization",
+    "RMSNormalization", "CumProd", "CenterCropPad", "ReverseSequence", "Scatter", "NonZero", "Unique", "LSTM", "GRU",
+    "RNN", "Attention", "RotaryEmbedding", "DynamicQuantizeLinear", "ConvInteger", "QLinearConv", "QLinearMatMul",
+    "Loop", "Scan", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
+    "Multinomial", "Swish",
+])
