@@ -43,7 +43,7 @@ SMALL_BYTES = 1 << 19
 
 EFFORTS = {
     "low": Effort(budgets.LOW, 3.0, 2.0, Settings(budget=2.0, max_rounds=30), 1),
-    "normal": Effort(budgets.NORMAL, 12.0, 6.0, Settings(budget=6.0), 3),
+    "normal": Effort(budgets.NORMAL, 12.0, 6.0, Settings(budget=10.0), 3),
     "high": Effort(budgets.HIGH, 60.0, 60.0, Settings(budget=30.0, max_rounds=300), 5),
 }
 

@@ -24,7 +24,8 @@ INPUT = "input"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
 PREDICTION_SLACK = 1.02  # sums of node times are not exact
-UNLIKELY = 1.2  # predicted to be this many times slower than the best: left out of the race for a large model
+EQUAL_MEDIAN, EQUAL_HIGH = 0.03, 0.05  # how far above the input's time an "equal" may lie: median, upper limit
+UNLIKELY = 1.08  # predicted to be this many times slower than the best: left out of the race for a large model
 
 
 @dataclass
@@ -106,13 +107,13 @@ def _predicted_not_slower(entry: Finalist, predicted_input: float | None) -> boo
 
 
 def _credible(entry: Finalist, comparison: Comparison, predicted_input: float | None) -> bool:
-    """A noisy "equal" is not enough to hand back what is predicted to be slower: its interval must be narrow."""
+    """A noisy "equal" is not enough: the median must say so too, the more clearly if the prediction does not."""
     found = comparison.results.get(entry.name)
     if entry.name == INPUT or found is None or found.verdict != "equal":
         return found is not None
-    if found.ratio > 1 + comparison.threshold:
-        return False
-    return _predicted_not_slower(entry, predicted_input) or found.high <= 1 + 2 * max(comparison.threshold, 0.01)
+    if _predicted_not_slower(entry, predicted_input):
+        return found.ratio <= 1 + EQUAL_MEDIAN
+    return found.ratio <= 1 + EQUAL_MEDIAN / 3 and found.high <= 1 + EQUAL_HIGH
 
 
 def _ranked(fit: list[Finalist], comparison: Comparison) -> list[Finalist]:

@@ -10,7 +10,7 @@ from graphs.ir import Graph
 from . import journal
 from .normalize import Named
 
-SHOWN = 40  # lines of a step's before and after
+SHOWN = 12  # lines of a step's before and after
 
 
 @dataclass

@@ -26,6 +26,7 @@ from .progress import Clock, Progress
 from .reporting import assemble
 from .result import Result, Trace
 from .rewriting import improve_graph
+from .stepcosts import add_costs
 from .validating import first_valid, guilty_step
 
 MAX_DROPPED = 3  # rules that one run may find guilty and do without
@@ -82,8 +83,10 @@ class Pipeline:
             winner, validation, failed = first_valid(self.original, outcome, self.context)
             if failed is None or not self._drop(failed):
                 break
-        trace = Trace(winner.steps(), improved.refusals, self._model())
         self.clock.enter("report")
+        steps = winner.steps()
+        add_costs(self.original, steps, self.context.costs)
+        trace = Trace(steps, improved.refusals, self._model())
         report = assemble(self.original, winner, outcome, validation, self.dropped, improved, self.context,
                           self.clock, trace)
         self.clock.enter("done")

@@ -53,7 +53,7 @@ class Clock:
 
     def note(self, **facts: Any) -> None:
         """Add facts to the stage that runs (why it stopped, counts)."""
-        self.stages[-1].update(facts)
+        self.stages[-1]["notes"] = {**self.stages[-1].get("notes", {}), **facts}
 
     @property
     def seconds(self) -> float:

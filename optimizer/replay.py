@@ -40,7 +40,8 @@ def _by_digest(graph: Graph) -> dict[str, Constant]:
     return {constant.digest: constant for constant in graph.constants.values() if constant.size > INLINE_ELEMENTS}
 
 
-def _rewrite(step: Mapping[str, Any], stored: Stored) -> search_trace.Step:
+def rewrite_of(step: Mapping[str, Any], stored: Stored) -> search_trace.Step:
+    """The step of the search that a row of a trace holds; constants that it brings become known."""
     found = search_trace.Step.from_dict(step, stored)
     stored.update({constant.digest: constant for constant in found.patch.constants.values()
                    if constant.size > INLINE_ELEMENTS} if step["patch"]["data"] else {})
@@ -51,7 +52,7 @@ def apply_step(graph: Graph, step: Mapping[str, Any], stored: Stored | None = No
     """The graph after one step."""
     if step["patch"].get("kind") == "diff":
         return journal.apply(graph, step["patch"])
-    return search_trace.replay(graph, [_rewrite(step, stored if stored is not None else Stored(graph))])
+    return search_trace.replay(graph, [rewrite_of(step, stored if stored is not None else Stored(graph))])
 
 
 def replay(graph: Graph, steps: Sequence[Mapping[str, Any]]) -> Graph:
@@ -60,7 +61,7 @@ def replay(graph: Graph, steps: Sequence[Mapping[str, Any]]) -> Graph:
     stored = Stored(graph)
     for step in steps:
         if step["patch"].get("kind") != "diff":
-            rewrites.append(_rewrite(step, stored))
+            rewrites.append(rewrite_of(step, stored))
             continue
         graph = journal.apply(search_trace.replay(graph, rewrites) if rewrites else graph, step["patch"])
         stored.see(graph)

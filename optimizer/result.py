@@ -116,10 +116,9 @@ def step_text(step: Mapping[str, Any]) -> str:
         where = list(step["where"])
         more = f" and {len(where) - 6} more" if len(where) > 6 else ""
         lines.append(f"  at {', '.join(where[:6])}{more}")
-    for key in ("cost_before", "cost_after"):
-        if step.get(key) is not None:
-            source = step.get("cost_source", "")
-            lines.append(f"  predicted {key.removeprefix('cost_')}: {step[key] * 1e6:.2f} us ({source})")
+    if step.get("cost_before") is not None:
+        lines.append(f"  predicted {step['cost_before'] * 1e6:.2f} us -> {step['cost_after'] * 1e6:.2f} us "
+                     f"({step['cost_source']})")
     lines += [f"  - {line}" for line in step["before"]]
     lines += [f"  + {line}" for line in step["after"]]
     return "\n".join(lines)

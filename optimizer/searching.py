@@ -24,6 +24,7 @@ from .progress import Clock
 TIE_SECONDS = 1e-9
 # A rule that makes nodes never chosen is "found, does not pay"; shown are this many.
 SHOWN_UNUSED = 30
+SHOWN_CHARACTERS = 100  # of a constant in a step
 
 
 class Prices:
@@ -200,10 +201,19 @@ def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, bu
     def steps() -> list[dict[str, Any]]:
         if not known:
             stored = {constant.digest for constant in graph.constants.values() if constant.size > INLINE_ELEMENTS}
-            known.append([step.to_dict(stored) for step in search_trace.rebuild(graph, saturated, selection, built)])
+            known.append([_row(step.to_dict(stored))
+                          for step in search_trace.rebuild(graph, saturated, selection, built)])
         return known[0]
 
     return steps
+
+
+def _row(row: dict[str, Any]) -> dict[str, Any]:
+    """A step with its new constants among the lines that come after."""
+    texts = row["patch"]["constants"].items()
+    lines = [f"{name} = constant {text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + ' ...'}"
+             for name, text in texts]
+    return {**row, "after": [*lines, *row["after"]]}
 
 
 def _refusals(saturated: Saturated) -> dict[str, Any]:

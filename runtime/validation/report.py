@@ -83,11 +83,6 @@ class Validation:
 
     def summary(self) -> str:
         """One line."""
-        draws = "; ".join(dict.fromkeys(
-            ("given data" if each.given else f"seed {each.seed}")
-            + (" special" if each.special else "")
-            + (f" at {', '.join(f'{k}={v}' for k, v in each.sizes.items())}" if each.sizes else "")
-            for each in self.rounds))
         text = f"{self.status} ({self.exactness})"
         if self.reason:
             text += f": {self.reason}"
@@ -95,7 +90,20 @@ class Validation:
         if worst is not None and worst.allowed:
             text += (f"; largest error {worst.error:.3g} of {worst.allowed:.3g} allowed, output {worst.name!r}, "
                      f"against {worst.against}")
-        return f"{text}; {len(self.rounds)} rounds: {draws}" if draws else text
+        return f"{text}; {self._draws()}" if self.rounds else text
+
+    def _draws(self) -> str:
+        """How many rounds there were, of which kind, with which seeds and sizes; `rounds` has each one."""
+        plain = [each for each in self.rounds if not each.special and not each.given]
+        special = [each for each in self.rounds if each.special]
+        parts = [f"{sum(each.given for each in self.rounds)} rounds of given data"]
+        parts += [f"{len(rows)} {kind} (seeds {rows[0].seed} to {rows[-1].seed})"
+                  for kind, rows in (("random", plain), ("with special values", special)) if rows]
+        sizes = dict.fromkeys(", ".join(f"{name}={size}" for name, size in each.sizes.items())
+                              for each in self.rounds if each.sizes)
+        where = f" at {' and at '.join(sizes)}" if sizes else ""
+        given = any(each.given for each in self.rounds)
+        return f"{len(self.rounds)} rounds: {', '.join(parts if given else parts[1:])}{where}"
 
 
 def _plain(value: object) -> object:

@@ -258,7 +258,7 @@ def test_given_data_and_the_report() -> None:
     assert verdict.status == "failed" and len(verdict.rounds) == 2
     report = json.loads(json.dumps(validate(a, a).to_dict(), allow_nan=False))
     assert report["ok"] and report["rounds"][0]["sizes"] == {"n": 2} and report["outputs"][0]["allowed"] > 0
-    assert "\n" not in report["summary"] and "seed 0" in report["summary"]
+    assert "\n" not in report["summary"] and "seeds 0 to" in report["summary"]
 
 
 def test_verdicts_repeat() -> None:

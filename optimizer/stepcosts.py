@@ -1,0 +1,63 @@
+"""Predicted seconds of the graph before and after each step of a trace."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from cost_model.node_costs import NodeCosts
+from graphs.ir import Graph, NameSupply, Node
+from rules.apply import remove_dead
+from search.steps import apply_patch
+
+from . import journal
+from .replay import Stored, rewrite_of
+
+
+class _Total:
+    """The predicted seconds of a graph that changes, each node priced once."""
+
+    def __init__(self, costs: NodeCosts) -> None:
+        self.costs = costs
+        self._known: dict[int, tuple[Node, tuple[str, ...], float]] = {}
+
+    def __call__(self, graph: Graph) -> float:
+        total = 0.0
+        constant = set(graph.constants)
+        for node in graph.nodes:
+            if node.uses and all(name in constant for name in node.uses):
+                constant.update(node.outputs)
+                continue
+            known = self._known.get(id(node))
+            if known is None or known[0] is not node or known[1] != node.inputs:
+                seconds = self.costs.node_in(graph, node).seconds
+                known = self._known[id(node)] = (node, node.inputs, 0.0 if math.isinf(seconds) else seconds)
+            total += known[2]
+        return total
+
+
+def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> None:
+    """Write `cost_before` and `cost_after` (predicted seconds) and `cost_source` into each step, in place.
+
+    `graph` is where the trace starts.
+    """
+    stored = Stored(graph)
+    total = _Total(costs)
+    graph = graph.copy()
+    names = NameSupply(graph.names())
+    before = total(graph)
+    for step in steps:
+        if step["patch"].get("kind") == "diff":
+            graph = journal.apply(graph, step["patch"])
+            names.taken |= graph.names()
+            stored.see(graph)
+        else:
+            patch = rewrite_of(step, stored).patch
+            apply_patch(graph, patch, names)
+            graph.types.update(patch.types)
+            graph.sort()
+            remove_dead(graph)
+        after = total(graph)
+        step["cost_before"], step["cost_after"] = before, after
+        step["cost_source"] = "sum of node times: " + "/".join(sorted(costs.sources()))
+        before = after
