@@ -108,7 +108,14 @@ def _visit(node: Node, scope: Scope, declared: Mapping[str, Type]) -> Inferred:
     types = [found[0] for found in looked_up]
     label = _label(node, scope.path)
     infer_nested_of(node, types, scope, label)
-    result = infer_node(node, types, [found[1] for found in looked_up], [found[2] for found in looked_up], label)
+    try:
+        result = infer_node(node, types, [found[1] for found in looked_up], [found[2] for found in looked_up], label)
+    except InferenceError as error:
+        if scope.parent is None:
+            raise
+        # A branch that is never taken may be ill-typed for these sizes (a guarded Squeeze): it stays as it is.
+        _log.info("inside a nested graph, types of %s stay unknown: %s", label, error.found)
+        result = Inferred([None] * len(node.outputs))
     if node.is_opaque:
         result.types = opaque_types(node, types, result.types, declared, scope.opsets)
     return result
