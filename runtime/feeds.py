@@ -159,12 +159,12 @@ def draw_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], con
     if constraint is not None and constraint.kind == "structural":
         return _structural(rng, constraint, shape, sizes or {}).astype(kind)
     if dtype == "bool":
-        return rng.random(shape) < 0.6
+        return np.asarray(rng.random(shape) < 0.6)
     if constraint is not None and constraint.kind == "mask":
         return _mask(rng, shape).astype(kind)
     if constraint is not None and constraint.kind == "index":
         low, high = bounds(constraint, sizes or {})
-        return rng.integers(low, high, shape).astype(kind)
+        return np.asarray(rng.integers(low, high, shape)).astype(kind)
     if np.dtype(kind).kind in "iu" or dtype in ("int4", "uint4", "int2", "uint2"):
         values = _integers(rng, dtype, kind, shape, special)
         return np.where(values == 0, np.ones((), kind), values) if constraint is not None else values
