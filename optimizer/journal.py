@@ -7,7 +7,7 @@ applying the patch computes it again and compares its digest. So a trace stays s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ from graphs.ir import Graph, Node
 from graphs.text import parse_graph, print_constant, print_node
 from graphs.text_parser import Parser
 from runtime.execute import evaluate
+from search.steps import decode_constant, encode_constant
 
 INLINE_ELEMENTS = 64
+_OTHER_MODEL = "replay the trace with the model it was made for"
 
 
 def node_key(node: Node) -> str:
@@ -44,7 +46,16 @@ def diff(before: Graph, after: Graph) -> dict[str, Any]:
         else:
             constants[name] = {"digest": constant.digest, "type": str(constant.type)}
     dropped = [name for name in before.constants if name not in after.constants]
-    return {"kind": "diff", "remove": removed, "add": added, "constants": constants, "drop_constants": dropped}
+    inner = [node for node in after.nodes if old.get(node_key(node)) != new[node_key(node)]]
+    return {"kind": "diff", "remove": removed, "add": added, "constants": constants, "drop_constants": dropped,
+            "data": _new_data(before, inner)}
+
+
+def _new_data(before: Graph, added: list[Node]) -> dict[str, Any]:
+    """By digest the large tensors inside added nodes (of nested graphs, of attributes) that `before` does not have."""
+    wanted = {each.digest: each for each in _tensors_of(added) if each.size > INLINE_ELEMENTS}
+    known = _store(before) if wanted else {}
+    return {digest: encode_constant(each) for digest, each in wanted.items() if digest not in known}
 
 
 def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
@@ -55,34 +66,46 @@ def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
     result = graph.copy()
     values = {name: _constant(graph, name, row) for name, row in patch["constants"].items()}
     gone = set(patch["remove"])
+    missing = sorted(gone - {node_key(node) for node in result.nodes}) + sorted(
+        name for name in patch["drop_constants"] if name not in result.constants)
+    if missing:
+        raise ParseError("trace", f"the graph has no value {missing[0]!r}", _OTHER_MODEL)
     result.nodes = [node for node in result.nodes if node_key(node) not in gone]
     for name in patch["drop_constants"]:
         result.constants.pop(name, None)
     result.constants.update(values)
-    result.nodes += parse_nodes(graph, patch["add"])
+    result.nodes += parse_nodes(graph, patch["add"], patch.get("data", {}))
     result.sort()
     infer(result)
     return result
 
 
-def parse_nodes(graph: Graph, lines: list[str]) -> list[Node]:
-    """Nodes from their text, read at the graph's operator sets."""
+def parse_nodes(graph: Graph, lines: list[str], data: Mapping[str, Any]) -> list[Node]:
+    """Nodes from their text, read at the graph's operator sets; `data` holds large tensors that the graph lacks."""
     if not lines:
         return []
     opsets = ", ".join(f"{domain} {version}" if domain else str(version)
                        for domain, version in sorted(graph.opsets.items()))
-    store = {constant.digest: constant for constant in _attribute_tensors(graph)}
+    store = {digest: decode_constant(each) for digest, each in data.items()}
+    if any("sha256:" in line for line in lines):
+        store.update(_store(graph))
     text = "\n".join([f"graph opset {opsets} () -> () {{", *lines, "}"])
     return Parser(text, store).graph(outermost=True).nodes  # names that they read are of the graph around them
 
 
-def _attribute_tensors(graph: Graph) -> list[Constant]:
+def _store(graph: Graph) -> dict[str, Constant]:
+    """The large tensors of a graph by digest, those of nested graphs and of attributes too."""
+    tensors = [*graph.constants.values(), *_tensors_of(graph.nodes)]
+    return {each.digest: each for each in tensors if each.size > INLINE_ELEMENTS}
+
+
+def _tensors_of(nodes: Iterable[Node]) -> list[Constant]:
+    """Tensors inside nodes: of their attributes and of the graphs nested in them."""
     found: list[Constant] = []
-    for each in graph.walk():
-        for node in each.nodes:
-            found += [value for value in node.attrs.values() if isinstance(value, Constant)]
-        if each is not graph:
-            found += list(each.constants.values())
+    for node in nodes:
+        found += [value for value in node.attrs.values() if isinstance(value, Constant)]
+        for graph in node.graphs:
+            found += [*graph.constants.values(), *_tensors_of(graph.nodes)]
     return found
 
 
@@ -96,7 +119,7 @@ def _constant(graph: Graph, name: str, row: Mapping[str, Any]) -> Constant:
     computed = _recompute(graph, name)
     if computed.digest != row["digest"]:
         raise ParseError(f"constant {name!r}", "computing it again gives another content",
-                         "replay the trace with the model it was made for")
+                         _OTHER_MODEL)
     return computed
 
 
@@ -113,7 +136,7 @@ def _recompute(graph: Graph, name: str) -> Constant:
         node = producers.get(current)
         if node is None:
             raise ParseError(f"constant {name!r}", f"nothing computes {current!r}",
-                             "replay the trace with the model it was made for")
+                             _OTHER_MODEL)
         missing = [used for used in node.inputs if used and used not in values and used not in graph.constants]
         if missing:
             stack += missing

@@ -13,6 +13,7 @@ import numpy as np
 from graphs.canonical import complete, version_at
 from graphs.constants import Constant
 from graphs.dtypes import numpy_dtype
+from graphs.errors import ParseError
 from graphs.inference import infer
 from graphs.ir import Graph, NameSupply, Node
 from graphs.operators import find
@@ -71,7 +72,7 @@ class Step:
                 "add": [print_node(node) for node in patch.add], "names": [node.name for node in patch.add],
                 "origins": [list(node.origins) for node in patch.add],
                 "constants": {name: print_constant(value) for name, value in patch.constants.items()},
-                "data": {digest: _encode(value) for digest, value in big.items() if digest not in stored},
+                "data": {digest: encode_constant(value) for digest, value in big.items() if digest not in stored},
                 "needs": needs,
                 "replace": patch.replace, "graph": print_graph(self._patch_graph()),
             },
@@ -81,7 +82,7 @@ class Step:
     def from_dict(data: Mapping[str, Any], stored: Mapping[str, Constant] | None = None) -> Step:
         """The step of what `to_dict` gave; `stored` holds by digest the constants that it left out."""
         raw = data["patch"]
-        known = {digest: _decode(each) for digest, each in raw["data"].items()}
+        known = {digest: decode_constant(each) for digest, each in raw["data"].items()}
         known.update({digest: stored[digest] for digest in raw["needs"]} if stored is not None else {})
         parsed = parse_graph(raw["graph"], known)
         for node, name, origins in zip(parsed.nodes, raw["names"], raw["origins"], strict=True):
@@ -105,13 +106,15 @@ class Step:
         return "\n".join([*lines, *(f"  - {line}" for line in self.before), *(f"  + {line}" for line in self.after)])
 
 
-def _encode(constant: Constant) -> dict[str, Any]:
+def encode_constant(constant: Constant) -> dict[str, Any]:
+    """A constant as JSON values."""
     raw = np.ascontiguousarray(constant.array)
     return {"dtype": constant.dtype, "shape": list(constant.shape),
             "base64": base64.b64encode(raw.view(np.uint8).tobytes()).decode()}
 
 
-def _decode(data: Mapping[str, Any]) -> Constant:
+def decode_constant(data: Mapping[str, Any]) -> Constant:
+    """The constant of what `encode_constant` gave."""
     array = np.frombuffer(base64.b64decode(data["base64"]), numpy_dtype(data["dtype"]))
     return Constant.of(array.reshape(data["shape"]), data["dtype"])
 
@@ -134,6 +137,11 @@ def apply_patch(graph: Graph, patch: Patch, names: NameSupply) -> None:
     graph.nodes += [node.copy() for node in patch.add]
     names.taken.update(name for node in patch.add for name in node.outputs)
     renamed: dict[str, str] = {}
+    present = set(graph.inputs) | set(graph.constants) | {name for node in graph.nodes for name in node.outputs}
+    missing = next((name for name in [*patch.replace, *patch.reads()] if name not in present), None)
+    if missing is not None:
+        raise ParseError("trace", f"the graph has no value {missing!r}",
+                         "replay the trace with the model it was made for")
     for old, new in patch.replace.items():
         redirect(graph, old, renamed.get(new, new), names, renamed)
 
