@@ -250,7 +250,7 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
     chosen = {enode.index for enode in best.choice.values()}
     used = {name for enode in best.choice.values() for name in enode.rules}
     rows: dict[str, dict[str, Any]] = {}
-    places: dict[str, set[int]] = {}
+    places: dict[str, list[set[int]]] = {}
     for firing in saturated.firings:
         rule = saturated.rule_of(firing)
         made = [saturated.of_label[label] for label in firing.built if label in saturated.of_label]
@@ -260,12 +260,19 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
             continue
         row = rows.setdefault(rule.name, {"rule": rule.name, "exactness": rule.exactness, "meaning": rule.meaning,
                                           "places": 0, "example": None})
-        roots = places.setdefault(rule.name, set())
-        roots.update(saturated.classes[old] for old, _ in firing.roots)
-        row["places"] = len(roots)
+        classes = {saturated.classes[old] for old, _ in firing.roots}
+        places[rule.name] = _with_place(places.get(rule.name, []), classes)
+        row["places"] = len(places[rule.name])
         if row["example"] is None:
             row["example"] = _example(saturated, firing, new, prices)
     return sorted(rows.values(), key=lambda row: (-row["places"], row["rule"]))[:SHOWN_UNUSED]
+
+
+def _with_place(places: list[set[int]], classes: set[int]) -> list[set[int]]:
+    """Places of a rule with one more firing: firings that share a value are one place (Q, K and V of a layer)."""
+    apart = [place for place in places if not place & classes]
+    joined = classes.union(*(place for place in places if place & classes))
+    return [*apart, joined]
 
 
 def _example(saturated: Saturated, firing: Any, new: list[ENode], prices: Prices) -> dict[str, Any]:
