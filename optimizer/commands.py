@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -21,8 +22,9 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
     """`egraft optimize`."""
     if report is not None and report.suffix not in (".json", ".html"):
         raise InvalidOption("--report", f"{report.name!r}", "end the file name with .json or .html")
-    if not out.parent.is_dir():
-        raise InvalidOption("-o", f"the folder {str(out.parent)!r} does not exist", "create it first")
+    for option, place in (("-o", out), ("--trace", trace), ("--report", report)):
+        if place is not None:
+            _check_place(option, place)
     if server is not None:
         from .remote import optimize_remotely
 
@@ -43,6 +45,16 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
         raise ValidationFailed(str(model), f"{len(result.report['dropped'])} rewrite(s) failed validation and were "
                                "dropped", "see the report; without --strict the rest is kept")
     return 0
+
+
+def _check_place(option: str, place: Path) -> None:
+    """Before any work: a file can be written there."""
+    if not place.parent.is_dir():
+        raise InvalidOption(option, f"the folder {str(place.parent)!r} does not exist", "create it first")
+    if place.is_dir():
+        raise InvalidOption(option, f"{str(place)!r} is a folder", "give the name of a file")
+    if not os.access(place.parent, os.W_OK):
+        raise InvalidOption(option, f"the folder {str(place.parent)!r} cannot be written", "choose another place")
 
 
 def save_report(report: dict[str, Any], path: Path) -> None:
@@ -203,8 +215,12 @@ def rules_command(name: str | None) -> int:
 
 def rules_check_command(names: list[str] | None, instances: int, seed: int) -> int:
     """`egraft rules check`."""
+    from rules.catalogue import all_rules
     from rules.check import check_all
 
+    unknown = sorted(set(names or ()) - {rule.name for rule in all_rules()})
+    if unknown:
+        raise InvalidOption(f"rules check {unknown[0]}", "no rule has this name", "egraft rules lists them")
     reports = check_all(names or None, instances=instances, seed=seed)
     bad = 0
     for report in reports:
@@ -244,6 +260,9 @@ def _take(timings: Any, action: str, other: Path | None) -> int:
     if other is None or not other.is_file():
         raise InvalidInput(f"timings {action}", f"{other} is not a file", "give an existing file")
     if action == "merge":
+        with other.open("rb") as head:
+            if head.read(15) != b"SQLite format 3":
+                raise InvalidInput(f"timings merge {other}", "not a timing database", "give a file of --timings")
         with Timings(str(other)) as source:
             return int(timings.merge(source))
     with other.open(encoding="utf-8") as lines:

@@ -8,7 +8,7 @@ from graphs.constants import Constant
 from graphs.dtypes import numpy_dtype
 
 from .declare import Leaf, Match, Operand, Outcome, Refusal, Rule, refuse, rule, term
-from .values import COMMON_FLOATS, is_number, number, splat_of
+from .values import COMMON_FLOATS, finite_constant, is_number, number, splat_of
 
 FAMILY = "normalization"
 _X = "graph opset 17 (x: float32[n, 2, 4]) -> (y)"
@@ -112,6 +112,8 @@ def layer_norm_tensorflow(m: Match) -> Outcome:
     scale, bias = (_parameter(each, m.x, axis) for each in (m.g, m.b))
     if epsilon is None or any(dim != 1 for dim in m.eps.shape) or scale is None or bias is None:
         return refuse("epsilon is not one small number, or scale and shift vary along other axes")
+    if not finite_constant(m.g):
+        return refuse("an infinite scale would cancel in the sum only")
     return term("LayerNormalization", m.x, scale, bias, axis=axis, epsilon=epsilon)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
-from rules.declare import Rule
+from rules.declare import Match, Rule, rule
 
 from . import run
 from .budget import NORMAL, Budget
@@ -17,6 +17,15 @@ from .selection import Selection
 from .steps import Step
 from .terms import Tables
 from .trace import rebuild
+
+
+@rule(
+    family="movement", exactness="exact", meaning="Identity hands its input through.", before="Identity(x)", after="x",
+    example="graph opset 18 (x: float32[3]) -> (y) { a = Identity(x) y = Neg(a) }",
+    near_miss="graph opset 18 (x: float32[3]) -> (y) { a = Abs(x) y = Neg(a) }",
+)
+def _identity(m: Match) -> None:
+    """Outputs that are inputs, or other outputs, are Identity nodes in a file; elsewhere normalization removes them."""
 
 
 @dataclass
@@ -46,7 +55,7 @@ def prove(a: Graph, b: Graph, rules: Sequence[Rule], budget: Budget = NORMAL) ->
     shared.inputs = {theirs: first.labels[mine] for mine, theirs in inputs}
     second = encode(b, shared=shared)
     first.tables = shared.tables
-    saturated = run(first, rules, budget)
+    saturated = run(first, [*rules, _identity], budget)
     joined = {mine: saturated.classes[first.labels[mine]] == saturated.classes[second.labels[theirs]]
               for mine, theirs in outputs}
     proof = Proof(all(joined.values()), joined, stop=saturated.stop)

@@ -104,8 +104,17 @@ class Tracer:
 
     def _main(self, cls: int, values: list[str], fixed: list[str], wanted: ENode) -> str:
         best = [name for name in [*fixed, *values] if self.state.enode[name] is wanted] or [*fixed, *values]
+        best = [name for name in best if self._is_spelled_so(name, wanted)] or best
         first = [name for name in self.state.outputs if name in best]
         return first[0] if first else best[0]
+
+    def _is_spelled_so(self, value: str, wanted: ENode) -> bool:
+        """The node is written as the result will have it: a Squeeze and a Reshape may be one e-node."""
+        node = self.state.producer.get(value)
+        if node is None or wanted.origin is None:
+            return True
+        origin = self.graph.nodes[wanted.origin]
+        return (node.op, node.attrs) == (origin.op, origin.attrs)
 
     def _join(self, value: str, main: str) -> None:
         """Lead a value to another one of its class."""

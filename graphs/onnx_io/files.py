@@ -96,8 +96,8 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], opset: int | None = No
     target = Path(path)
     total = sum(constant.nbytes for each in graph.walk() for constant in each.constants.values())
     external = bool(graph.extras.get("external")) or total > INLINE_LIMIT
-    with contextlib.ExitStack() as stack:
-        try:
+    try:
+        with contextlib.ExitStack() as stack:  # the new files take their places when it ends
             if external:
                 data_path = _data_path(graph, target)
                 data = stack.enter_context(_replacing(data_path))
@@ -107,9 +107,9 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], opset: int | None = No
                 stack.enter_context(_replacing(target)).write(_serialized(model, target))
             else:
                 stack.enter_context(_replacing(target)).writelines(_pieces(graph, opset, target))
-        except OSError as error:
-            raise InvalidOption(str(target), f"the file cannot be written ({error.strerror})",
-                                "choose another place") from error
+    except OSError as error:
+        raise InvalidOption(str(target), f"the file cannot be written ({error.strerror})",
+                            "choose another place") from error
 
 
 def _serialized(model: ModelProto, path: Path) -> bytes:

@@ -30,6 +30,14 @@ FOUND = {
         "exact", "x: float16[2, 3, 4]", "y", "f = Floor(x) y = Floor(f)"),
     "discrete nodes that merged into the output, up to rounding": (
         "rounding", "x: float32[2, 3, 4]", "y", "f = Ceil(x) y = Ceil(f)"),
+    "a Squeeze and a Reshape that are one": (
+        "rounding", "x: float32[1, 3, 5]", "q, s", "r = Reshape(x, shape=[3, 5]) q = Reshape(r, shape=[3, 5]) "
+        "s = Squeeze(x, axes=[0])"),
+    "an infinite scale in a LayerNormalization in parts": (
+        "rounding", "x: float32[n, 2, 4]", "y", "g = constant float32[4] [1, inf, 3, 4] b = constant float32[1] [40] "
+        "e = constant float32[] 1e-05 m = ReduceMean(x, axes=[-1]) d = Sub(x, m) q = Mul(d, d) "
+        "v = ReduceMean(q, axes=[-1]) a = Add(v, e) s = Sqrt(a) r = Reciprocal(s) f = Mul(r, g) p = Mul(x, f) "
+        "o = Mul(m, f) t = Sub(b, o) y = Add(p, t)"),
 }  # fmt: skip
 
 
