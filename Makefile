@@ -4,11 +4,14 @@ PACKAGES := egraft graphs runtime cost_model rules search optimizer server
 PRESENT  := $(patsubst %/__init__.py,%,$(wildcard $(addsuffix /__init__.py,$(PACKAGES))))
 BIN      := .venv/bin
 WORKERS  ?= 2
+COUNT    ?= 1000
+SEED     ?= 0
+MINUTES  ?= 10
 # Tests measure times and run several processes: one thread each.
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test serve bench lint test-bench clean distclean
+.PHONY: help demo test fuzz serve bench lint test-bench clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +38,9 @@ demo: .venv/installed ## start the service, optimize real models through it, pri
 
 test: .venv/installed ## run all tests
 	$(SINGLE) $(BIN)/python -m pytest -q -n $(WORKERS) tests
+
+fuzz: .venv/installed ## many random graphs, original against optimized (COUNT=1000 SEED=0 MINUTES=10)
+	$(SINGLE) nice $(BIN)/python -W ignore -m tests.fuzz --count $(COUNT) --seed $(SEED) --minutes $(MINUTES)
 
 serve: .venv/installed ## run the REST service
 	$(BIN)/egraft serve
