@@ -107,8 +107,9 @@ class Pipeline:
         """Find the rule that made a finalist fail and do without it; False where that cannot help."""
         step = guilty_step(self.original, failed, self.context)
         rule = step["rule"] if step is not None else None
-        self.dropped.append({"rule": rule, "finalist": failed.name, "where": step["where"] if step else [],
-                             "before": step["before"] if step else [], "after": step["after"] if step else []})
+        self.dropped.append({"rule": rule, "finalist": failed.name, "reason": failed.failure,
+                             "where": step["where"] if step else [], "before": step["before"] if step else [],
+                             "after": step["after"] if step else []})
         self.context.warn(f"a result failed validation and was dropped; the guilty step is {rule or 'not known'}: "
                           "this is a defect of egraft, please report it")
         kept = [each for each in self.context.rules if each.name != rule]

@@ -37,6 +37,7 @@ def first_valid(original: Graph, outcome: Outcome,
         if found.ok:
             return entry, found, failed
         if found.status == FAILED:
+            entry.failure = found.reason
             failed = failed or entry
         else:
             context.warn(f"{entry.name}: {found.summary()}; what cannot be validated is not handed back")

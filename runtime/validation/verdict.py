@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -140,7 +140,7 @@ def _draws(comparison: Comparison, seed: int, sizes: dict[str, int] | None, roun
         exact = comparison.terms.exactness == "exact"
         for k in range(repeats):
             plan.append(Round(seed + 101 + 2 * k, several[k % len(several)], special=True, wide=not comparison.large))
-            if exact or not comparison.large:
+            if exact or not (comparison.large or _has_floats(graph, ("float64",))):  # those have no wider twin
                 plan.append(Round(seed + 102 + 2 * k, base, special=True, huge=True))
     elif _has_free_integers(graph):
         plan += [Round(seed + 101 + k, several[k % len(several)], special=True) for k in range(repeats)]
@@ -154,9 +154,9 @@ def _repeats(graph: Graph, seed: int, sizes: dict[str, int]) -> int:
     return min(MAX_REPEATS, max(1, -(-SMALL // max(1, elements))))
 
 
-def _has_floats(graph: Graph) -> bool:
+def _has_floats(graph: Graph, kinds: Collection[str] = dtypes.FLOATS) -> bool:
     types = [graph.types.get(name) or graph.declared.get(name) for name in graph.inputs]
-    return any(isinstance(type_, TensorType) and type_.dtype in dtypes.FLOATS for type_ in types)
+    return any(isinstance(type_, TensorType) and type_.dtype in kinds for type_ in types)
 
 
 def _has_free_integers(graph: Graph) -> bool:

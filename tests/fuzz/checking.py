@@ -77,8 +77,7 @@ def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes"
 def _report(result: Result) -> str:
     if result.report["dropped"]:
         row = result.report["dropped"][0]
-        validation = "; ".join(result.report["warnings"])
-        return f"dropped: {row['rule']} at {row['where']}: {row['before']} => {row['after']} ({validation})"
+        return f"dropped: {row['rule']} because {row['reason']} at {row['where']}: {row['before']} => {row['after']}"
     # A model that no input runs cannot be validated; everything else that a run complains of is a defect.
     serious = [text for text in result.report["warnings"] if "defect" in text or "unsound" in text or "early" in text]
     return f"warning: {serious[0]}" if serious else ""

@@ -38,6 +38,11 @@ FOUND = {
         "e = constant float32[] 1e-05 m = ReduceMean(x, axes=[-1]) d = Sub(x, m) q = Mul(d, d) "
         "v = ReduceMean(q, axes=[-1]) a = Add(v, e) s = Sqrt(a) r = Reciprocal(s) f = Mul(r, g) p = Mul(x, f) "
         "o = Mul(m, f) t = Sub(b, o) y = Add(p, t)"),
+    "overflow inside a product of doubles": (
+        "rounding", "x: float64[3, 5]", "y", "k = constant float64[] 2.5 w = constant float64[5, 2] [-0.05, 0.8, 0.4, "
+        "0.3, 0.1, 0.2, 0.3, 0.4, 0.1, 0.6] m = Mul(x, k) y = MatMul(m, w)"),
+    "the first power is the value to the bit": (
+        "exact", "x: float32[2, 5, 5]", "y", "k = constant float32[5] [1, 1, 1, 1, 1] y = Pow(x, k)"),
 }  # fmt: skip
 
 
