@@ -19,21 +19,27 @@ class _Total:
 
     def __init__(self, costs: NodeCosts) -> None:
         self.costs = costs
-        self._known: dict[int, tuple[Node, tuple[str, ...], float]] = {}
+        self._known: dict[int, tuple[Node, tuple[str, ...], float | None]] = {}
 
     def __call__(self, graph: Graph) -> float:
         total = 0.0
         constant = set(graph.constants)
         for node in graph.nodes:
-            if node.uses and all(name in constant for name in node.uses):
-                constant.update(node.outputs)
-                continue
             known = self._known.get(id(node))
             if known is None or known[0] is not node or known[1] != node.inputs:
-                seconds = self.costs.node_in(graph, node).seconds
-                known = self._known[id(node)] = (node, node.inputs, 0.0 if math.isinf(seconds) else seconds)
-            total += known[2]
+                known = self._known[id(node)] = (node, node.inputs, self._price(graph, node, constant))
+            if known[2] is None:
+                constant.update(node.outputs)
+            else:
+                total += known[2]
         return total
+
+    def _price(self, graph: Graph, node: Node, constant: set[str]) -> float | None:
+        """Seconds of a node, None where it depends on constants alone and is folded."""
+        if node.uses and all(name in constant for name in node.uses):
+            return None
+        seconds = self.costs.node_in(graph, node).seconds
+        return 0.0 if math.isinf(seconds) else seconds
 
 
 def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> None:

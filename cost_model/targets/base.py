@@ -56,7 +56,7 @@ class Runner:
 
 
 def prepared(target: Target, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
-    """A runner of a whole graph that has run once. Raises Unsupported, with what the runtime said, where the
+    """A runner of a whole graph that has run. Raises Unsupported, with what the runtime said, where the
     graph does not load or does not run with these feeds.
     """
     try:
@@ -67,6 +67,7 @@ def prepared(target: Target, graph: Graph, feeds: Feeds, threads: int = 1) -> Ru
         raise Unsupported(_said(error)) from error
     try:
         runner.run()
+        runner.run()  # with the outputs of the first run bound
     except Exception as error:
         runner.close()
         raise Unsupported(_said(error)) from error

@@ -4,6 +4,7 @@ needed.
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
@@ -16,6 +17,7 @@ import numpy as np
 from graphs.constants import Constant
 from graphs.dtypes import ONNX_NUMBER, name_of
 from graphs.ir import Graph
+from graphs.types import TensorType
 
 from ..costs import FREE, Cost, NodeSpec
 from ..fingerprint import Fingerprint, onnxruntime_cpu
@@ -92,6 +94,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
         from graphs.onnx_io import proto_bytes, save_onnx
 
         options = session_options(threads)
+        graph = with_true_outputs(graph)
         try:
             if shares_weights(graph) and hasattr(options, "add_external_initializers"):
                 model, weights = shared_model(graph, options)
@@ -109,6 +112,18 @@ class OnnxRuntimeCpu(MeasuredTarget):
             if type(error).__name__ in _NO_KERNEL or any(part in text for part in _NO_KERNEL_TEXT):
                 raise Unsupported(" ".join(text.split())[:300]) from error
             raise
+
+
+def with_true_outputs(graph: Graph) -> Graph:
+    """The graph without shapes of outputs declared with a false rank: ONNX Runtime refuses to write into such
+    an output a second time.
+    """
+    false = {}
+    for name in graph.outputs:
+        declared, found = graph.declared.get(name), graph.type_of(name)
+        if isinstance(declared, TensorType) and found is not None and None is not found.rank != declared.rank:
+            false[name] = declared.with_shape(None)
+    return dataclasses.replace(graph, declared={**graph.declared, **false}) if false else graph
 
 
 def session_options(threads: int) -> Any:
