@@ -24,7 +24,7 @@ from optimizer.options import Options
 from optimizer.remote import Client
 from runtime.feeds import input_symbols
 
-BUILT, TRAINED = "bert-12", "magika"
+BUILT, TRAINED = "bert-12", "ppocr-cls"
 START_SECONDS = 60.0
 
 

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from . import OUTPUTS, Arrays, rows
-from ._windows import Windows, widen
+from ._windows import Windows, mean_over, widen
 
 KERNELS, kernel = rows()
 
@@ -120,7 +120,7 @@ def global_average_pool(attrs: Mapping[str, object], inputs: Arrays) -> Sequence
     """Mean over all spatial positions."""
     x = inputs[0]
     assert x is not None
-    return [widen(x).mean(axis=_spatial(x), keepdims=True).astype(x.dtype, copy=False)]
+    return [mean_over(widen(x), _spatial(x)).astype(x.dtype, copy=False)]
 
 
 @kernel("GlobalMaxPool")

@@ -18,6 +18,12 @@ def widen(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype.name in HALF else array
 
 
+def mean_over(array: np.ndarray, axes: tuple[int, ...], keepdims: bool = True) -> np.ndarray:
+    """Like `ndarray.mean`, but the mean of nothing is NaN without a warning to the user."""
+    count = int(np.prod([array.shape[axis] for axis in axes], dtype=np.int64))
+    return np.asarray(np.sum(array, axis=axes, keepdims=keepdims, dtype=array.dtype) / array.dtype.type(count))
+
+
 @dataclass(frozen=True, slots=True)
 class Windows:
     """Where the windows of one node lie: all per spatial axis."""

@@ -12,7 +12,7 @@ from graphs import dtypes
 from graphs.operators.normalization import STASH_DTYPES
 
 from . import OUTPUTS, Arrays, Kernel, rows
-from ._windows import widen
+from ._windows import mean_over, widen
 
 KERNELS, kernel = rows()
 
@@ -70,9 +70,9 @@ def layer_normalization(attrs: Mapping[str, object], inputs: Arrays) -> Sequence
     bias = inputs[2] if len(inputs) > 2 else None
     assert x is not None and scale is not None
     wide, axes = x.astype(_stash(attrs, x), copy=False), _normalized_axes(attrs, x)
-    mean = wide.mean(axis=axes, keepdims=True)
+    mean = mean_over(wide, axes)
     centred = wide - mean
-    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    variance = mean_over(np.square(centred), axes)
     inverse = 1 / np.sqrt(variance + wide.dtype.type(attrs["epsilon"]))  # type: ignore[arg-type]
     y = np.multiply(centred, inverse, out=centred) * scale.astype(wide.dtype, copy=False)
     if bias is not None:
@@ -87,14 +87,14 @@ def rms_normalization(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[n
     x, scale = inputs[0], inputs[1]
     assert x is not None and scale is not None
     wide, axes = x.astype(_stash(attrs, x), copy=False), _normalized_axes(attrs, x)
-    square = np.square(wide).mean(axis=axes, keepdims=True)
+    square = mean_over(np.square(wide), axes)
     y = wide / np.sqrt(square + wide.dtype.type(attrs["epsilon"])) * widen(scale)  # type: ignore[arg-type]
     return [y.astype(scale.dtype, copy=False)]
 
 
 def _standardize(wide: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
-    centred = wide - wide.mean(axis=axes, keepdims=True)
-    variance = np.square(centred).mean(axis=axes, keepdims=True)
+    centred = wide - mean_over(wide, axes)
+    variance = mean_over(np.square(centred), axes)
     centred *= 1 / np.sqrt(variance + wide.dtype.type(epsilon))
     return centred
 
@@ -145,8 +145,8 @@ def mean_variance_normalization(attrs: Mapping[str, object], inputs: Arrays) -> 
     assert x is not None
     axes: tuple[int, ...] = tuple(attrs["axes"])  # type: ignore[arg-type]
     wide = widen(x)
-    centred = wide - wide.mean(axis=axes, keepdims=True)
-    deviation = np.sqrt(np.square(centred).mean(axis=axes, keepdims=True))
+    centred = wide - mean_over(wide, axes)
+    deviation = np.sqrt(mean_over(np.square(centred), axes))
     return [(centred / (deviation + wide.dtype.type(1e-9))).astype(x.dtype, copy=False)]
 
 

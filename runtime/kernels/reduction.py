@@ -8,6 +8,7 @@ import numpy as np
 
 from . import Arrays, rows
 from ._numeric import given, integer, integers, is_floating, narrow, wide
+from ._windows import mean_over
 
 KERNELS, kernel = rows()
 Reduce = Callable[[np.ndarray, tuple[int, ...], bool], np.ndarray]
@@ -47,7 +48,7 @@ def _prod(x: np.ndarray, axes: tuple[int, ...], keep: bool) -> np.ndarray:
 @_reduction("ReduceMean")
 def _mean(x: np.ndarray, axes: tuple[int, ...], keep: bool) -> np.ndarray:
     if is_floating(x.dtype):
-        return np.mean(x, axis=axes, keepdims=keep, dtype=x.dtype)
+        return mean_over(x, axes, keep)
     total = np.sum(x, axis=axes, keepdims=keep, dtype=np.int64)
     count = int(np.prod([x.shape[axis] for axis in axes], dtype=np.int64))
     return np.sign(total) * (np.abs(total) // count)  # truncated
