@@ -16,7 +16,7 @@ from rules.check.mutate import mutated
 from rules.declare import Rule
 
 from .maker import ANY, FLOAT, NUMBER, Maker, Refused, rank_of, size_of
-from .operators import RECIPES, Recipe, conv, over_channels
+from .operators import RECIPES, Recipe, conv, nested_if, over_channels
 
 NEUTRAL = [("Add", 0), ("Sub", 0), ("Mul", 1), ("Div", 1), ("Pow", 1), ("Mul", -1), ("Pow", 2), ("Mul", 0)]
 TWICE = ["Transpose", "Reshape", "Slice", "Cast", "Clip", "Pad", "Unsqueeze", "Gather", "Neg", "Abs", "Relu", "Not",
@@ -227,5 +227,6 @@ def _insert(m: Maker, graph: Graph) -> object:
 MOTIFS: tuple[tuple[Recipe, float], ...] = (
     (example_of_a_rule, 4), (neutral, 1.5), (chain_of_constants, 1.5), (twice, 2), (there_and_back, 1),
     (shape_and_back, 0.7), (shape_chain, 0.5), (cut_and_join, 1), (shared_product, 0.8), (product_chain, 0.8),
-    (conv_block, 0.8), (common_factor, 0.7), (written_twice, 0.5), (constants_alone, 0.7),
+    (lambda m: nested_if(m), 0.8), (conv_block, 0.8), (common_factor, 0.7), (written_twice, 0.5),
+    (constants_alone, 0.7),
 )  # fmt: skip

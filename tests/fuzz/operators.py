@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphs.builder import Value
+from graphs.builder import Builder, Value
 from graphs.dtypes import ONNX_NUMBER
 
 from .maker import ANY, FLOAT, INTEGER, NUMBER, Maker, Refused, rank_of, size_of
@@ -394,22 +394,42 @@ def quantize(m: Maker) -> Value:
     return m.op("DequantizeLinear", m.op("QuantizeLinear", value, scale, zero), scale, zero)
 
 
-def nested_if(m: Maker) -> Value:
+def nested_if(m: Maker, outer: Builder | None = None, value: Value | None = None) -> Value:
     """An If whose branches read outer values; its condition is an input, a constant, or computed."""
-    value = m.pick(("float32", "float64", "int64"))
-    kind = m.number(0, 3)
+    value = value or m.pick(("float32", "float64", "int64"))
+    kind = m.number(0, 3) if outer is None else 0
     condition = (m.b.constant(np.array(m.chance(0.5))) if kind < 2 else m.input("bool", ()) if kind == 2 else
                  m.op("Equal", m.op("Size", value), whole(m, m.number(1, 6))))
-    branches = []
+    if outer is not None and m.chance(0.6):
+        condition = m.input("bool", ())
+    branches, count = [], 1 if outer is not None else m.number(1, 2)
     for name in ("then", "else"):
-        inside = m.b.nested(name)
-        result = value
-        for _ in range(m.number(0, 2)):
-            result = inside.value(m.one_of(["Neg", "Abs"]), result) if m.chance(0.6) else inside.value(
-                "Add", result, value)
-        inside.output(inside.value("Identity", result) if result is value else result)
+        inside = (outer or m.b).nested(name)
+        for result in [value] * count:
+            for _ in range(m.number(0, 3)):
+                result = _inner(m, inside, result, value, outer is None)
+            inside.output(inside.value("Identity", result) if result is value else result)
         branches.append(inside.graph())
-    return m.op("If", condition, then_branch=branches[0], else_branch=branches[1])
+    if outer is None:
+        made = m.ops("If", condition, then_branch=branches[0], else_branch=branches[1], outputs=count)
+        return made[0] if isinstance(made, tuple) else made
+    return outer.value("If", condition, then_branch=branches[0], else_branch=branches[1])
+
+
+def _inner(m: Maker, inside: Builder, result: Value, value: Value, may_nest: bool) -> Value:
+    """A node in a branch, of the type of its operand."""
+    kind = m.number(0, 7)
+    if kind == 0 and may_nest:
+        return nested_if(m, inside, result)
+    if kind == 1 and rank_of(result) >= 2:
+        order = list(range(rank_of(result)))[::-1]
+        return inside.value("Transpose", inside.value("Transpose", result, perm=order), perm=order)
+    if kind <= 3:
+        number = np.full(m.one_of([(), (1,)]), m.one_of([0, 1, 2, -1])).astype(str(value.dtype))
+        return inside.value(m.one_of(["Add", "Mul", "Sub"]), result, number)
+    if kind == 4:
+        return inside.value("Reshape", result, inside.value("Shape", value)) if result is not value else result
+    return inside.value(m.one_of(["Neg", "Abs", "Neg"]), result) if kind < 7 else inside.value("Add", result, value)
 
 
 POINTWISE: dict[str, Recipe] = {
@@ -457,7 +477,7 @@ OTHERS: dict[str, Recipe] = {
     "Size": shape_of, "ConstantOfShape": constant_of_shape, "Range": range_, "Trilu": trilu, "Gather": gather,
     "GatherElements": gather_elements, "GatherND": gather_nd, "ScatterND": scatter_nd,
     "ScatterElements": scatter_elements, "OneHot": one_hot, "QuantizeLinear": quantize,
-    "DequantizeLinear": quantize, "If": nested_if,
+    "DequantizeLinear": quantize, "If": lambda m: nested_if(m),
 }  # fmt: skip
 
 RECIPES: dict[str, Recipe] = {**POINTWISE, **OTHERS}
