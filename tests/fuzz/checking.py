@@ -246,6 +246,8 @@ def _near(a: np.ndarray, b: np.ndarray, moved: Sequence[np.ndarray]) -> bool:
         wide, other = a.astype(np.float64), b.astype(np.float64)
         runs = [each.astype(np.float64) for each in moved if each.shape == a.shape]
         steady = np.all([_classes(each) == _classes(wide) for each in runs], axis=0) if runs else np.ones(a.shape, bool)
+        finite = np.where(np.isfinite(wide), np.abs(wide), np.where(np.isfinite(other), np.abs(other), 0))
+        steady &= finite < float(np.finfo(a.dtype).max) / 16  # overflow inside is allowed
         if np.any((_classes(wide) != _classes(other)) & steady):
             return False
         usable = np.isfinite(wide) & np.isfinite(other) & steady
