@@ -116,7 +116,7 @@ class Pins:
 def _special_nodes(graph: Graph) -> Iterator[tuple[str, Node]]:
     types = all_types(graph)
     for each in graph.walk():
-        for node in each.nodes:
+        for node in _live(each):  # the name of a dead node may be that of a new one elsewhere
             if next(node.graphs, None) is not None and not node.is_opaque:
                 continue
             if not is_executable(node, graph, types):
@@ -125,6 +125,16 @@ def _special_nodes(graph: Graph) -> Iterator[tuple[str, Node]]:
                 yield RANDOM, node
             elif is_discrete(node, types):
                 yield DISCRETE, node
+
+
+def _live(graph: Graph) -> list[Node]:
+    """The nodes that an output needs, in order."""
+    needed, found = set(graph.outputs), []
+    for node in reversed(graph.nodes):
+        if any(name in needed for name in node.outputs):
+            needed.update(node.uses)
+            found.append(node)
+    return found[::-1]
 
 
 def _signature(kind: str, node: Node) -> str:

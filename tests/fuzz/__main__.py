@@ -15,14 +15,14 @@ from .checking import Outcome, examine
 from .generator import generate
 from .shrink import shrink
 
-PRECISIONS = ("rounding", "exact")
+PRECISIONS = ("rounding", "exact", "rounding", "exact", "finite")
 OBJECTIVES = ("nodes", "time")
 
 
 def case(seed: int) -> tuple[Graph, str, str]:
     """(graph, precision, objective) of a seed."""
-    precision = PRECISIONS[seed % 2]
-    return generate(seed, smooth=precision != "exact"), precision, OBJECTIVES[seed // 2 % 2]
+    precision = PRECISIONS[seed % len(PRECISIONS)]
+    return generate(seed, smooth=precision != "exact"), precision, OBJECTIVES[seed // len(PRECISIONS) % 2]
 
 
 def kind_of(outcome: Outcome) -> str:
@@ -53,7 +53,7 @@ def main() -> int:
             if outcome.fault:
                 shown[kind_of(outcome)] += 1
                 _show(outcome, seed, objective, timings, shown[kind_of(outcome)] == 1 and not options.no_shrink)
-            if counts["graphs"] % 100 == 0:
+            if counts["graphs"] % 100 == 0 and counts["graphs"] < options.count:
                 print(_summary(counts), flush=True)
     print(_summary(counts), f"{len(rules)} rules fired", sep=", ")
     print("\n".join(f"{count:5} {kind}" for kind, count in shown.most_common()))

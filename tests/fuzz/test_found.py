@@ -43,6 +43,10 @@ FOUND = {
         "0.3, 0.1, 0.2, 0.3, 0.4, 0.1, 0.6] m = Mul(x, k) y = MatMul(m, w)"),
     "the first power is the value to the bit": (
         "exact", "x: float32[2, 5, 5]", "y", "k = constant float32[5] [1, 1, 1, 1, 1] y = Pow(x, k)"),
+    "a new value takes the name of a dead one": (
+        "rounding", "x: float32[], z: float64[m, 3]", "y", "floor = Floor(z) f = Floor(x) "
+        "r = Reshape(f, shape=[1, -1, 1]) h = HardSwish(x) s = Reshape(h, shape=[1, -1, 1]) m = Mul(s, r) "
+        "p = ReduceProd(m, axes=[-3, 2, 1]) y = Neg(p)"),
 }  # fmt: skip
 
 

@@ -356,3 +356,52 @@ def test_zoo_with_other_options_starts_again(tmp_path: Path) -> None:
             assert optimize_folder(tmp_path, tmp_path / "out", options, stream) == 0
         states.append([row["state"] for row in json.loads((tmp_path / "out" / "summary.json").read_text())])
     assert states[0][0] == "done" and "done before" in states[1] and "done before" not in states[2][:1]
+
+
+def test_a_service_that_does_not_answer(model: Path, tmp_path: Path, capsys: Output) -> None:
+    assert optimize(model, tmp_path / "out.onnx", "--server", "http://127.0.0.1:9") == 2
+    one_line(capsys)
+    assert optimize(model, tmp_path / "out.onnx", "--server", "nonsense") == 2
+    one_line(capsys)
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_frozen_without_records(model: Path, tmp_path: Path, capsys: Output) -> None:
+    assert egraft("optimize", model, "-o", tmp_path / "out.onnx", "--target", "onnxruntime:cpu", "--frozen",
+                  "--timings", tmp_path / "empty.db") == 2
+    one_line(capsys, "frozen-miss")
+    assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_database_that_is_none_is_an_error_or_a_miss(model: Path, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "t.db").write_text("not a database\n" * 100)
+    status = egraft("optimize", model, "-o", tmp_path / "out.onnx", "--target", "roofline", "--timings",
+                    tmp_path / "t.db")
+    assert status in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_timeout_gives_the_best_so_far(model: Path, tmp_path: Path) -> None:
+    assert optimize(model, tmp_path / "out.onnx", "--timeout", "0.001", "-q") == 0
+    assert load(tmp_path / "out.onnx").outputs == ["y"]
+
+
+def test_strict(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result whose validation fails is dropped with its rule; with --strict that is exit status 1."""
+    import optimizer.validating as validating
+    from runtime.validation import Validation, validate
+
+    def fussy(original: Any, optimized: Any, *rest: Any, **more: Any) -> Validation:
+        found = validate(original, optimized, *rest, **more)
+        if not any(node.op == "Neg" for node in optimized.nodes):
+            found.status, found.reason = "failed", "made up"
+        return found
+
+    monkeypatch.setattr(validating, "validate", fussy)
+    model = files(tmp_path, negative=OTHER.replace("y = Neg(x)", "a = Neg(x) b = Neg(a) y = Exp(b)"))["negative"]
+    assert optimize(model, tmp_path / "out.onnx", "--report", tmp_path / "report.json") == 0
+    dropped = json.loads((tmp_path / "report.json").read_text())["dropped"]
+    assert dropped[0]["rule"] == "neg-neg" and dropped[0]["reason"] == "made up"
+    assert "warning" in capsys.readouterr().out
+    assert optimize(model, tmp_path / "again.onnx", "--strict") == 1
+    one_line(capsys, "validation-failed")
