@@ -54,3 +54,15 @@ def item_bytes(name: str) -> float:
     if name in BITS:
         return BITS[name] / 8
     return 16.0 if name == "string" else float(numpy_dtype(name).itemsize)
+
+
+_SCHEMA_SPELLING = {
+    "float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2", "float8_e5m2fnuz": "float8e5m2fnuz", "float4_e2m1fn": "float4e2m1",
+    "float8_e8m0fnu": "float8e8m0",
+}  # fmt: skip
+
+
+def schema_type(name: str) -> str:
+    """How ONNX schemas spell a tensor of an element type, `tensor(float)`."""
+    return f"tensor({_SCHEMA_SPELLING.get(name, name)})"

@@ -203,12 +203,7 @@ def schema_dtype(node: Node, index: int, types: Sequence[Type | None], opset: in
     return None
 
 
-def _schema_spelling(dtype: str) -> str:
-    plain = {"float32": "float", "float64": "double"}.get(dtype, dtype)
-    return f"tensor({plain.replace('float8_', 'float8').replace('float4_', 'float4')})"
-
-
-_FROM_SCHEMA = {_schema_spelling(name): name for name in dtypes.ONNX_NUMBER}
+_FROM_SCHEMA = {dtypes.schema_type(name): name for name in dtypes.ONNX_NUMBER}
 
 
 # Nested graphs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 
 import numpy as np
 import onnx
@@ -263,7 +262,7 @@ def _static_dtype(node: Node, found: onnx.defs.OpSchema, index: int, value: obje
     formal = formal_input(found, index)
     if formal is None:
         return None
-    allowed = [name for name in dtypes.ONNX_NUMBER if schema_type(name) in formal.types]
+    allowed = [name for name in dtypes.ONNX_NUMBER if dtypes.schema_type(name) in formal.types]
     if len(allowed) == 1:
         return allowed[0]
     tied = False
@@ -311,13 +310,6 @@ def settle_node(node: Node, opset: int, type_of: TypeOf) -> None:
     settle_numbers(node.attrs, record, dtype_of)
 
 
-@cache
-def schema_type(dtype: str) -> str:
-    """How schemas spell a tensor of an element type."""
-    plain = {"float32": "float", "float64": "double"}.get(dtype, dtype)
-    return f"tensor({plain.replace('float8_', 'float8').replace('float4_', 'float4')})"
-
-
 def _input_problem(node: Node, found: onnx.defs.OpSchema, done: Written, opset: int, type_of: TypeOf) -> str | None:
     """Why the schema refuses the inputs: their number, or an element type that it lacks."""
     while done.inputs and done.inputs[-1] == "":
@@ -327,7 +319,7 @@ def _input_problem(node: Node, found: onnx.defs.OpSchema, done: Written, opset: 
     for index, given in enumerate(done.inputs):
         formal = formal_input(found, index)
         type_ = type_of(given) if isinstance(given, str) and given else None
-        if formal is not None and isinstance(type_, TensorType) and schema_type(type_.dtype) not in formal.types:
+        if formal is not None and isinstance(type_, TensorType) and dtypes.schema_type(type_.dtype) not in formal.types:
             return f"{node.op} at opset {opset} takes no {type_.dtype}"
     return None
 

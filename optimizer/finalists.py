@@ -23,6 +23,7 @@ from .report import constant_bytes
 INPUT = "input"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
+SMALL_SECONDS = 1e-4  # a whole run in less is mostly overhead of the runtime, and of the clock
 PREDICTION_SLACK = 1.02  # sums of node times are not exact
 EQUAL_MEDIAN, EQUAL_HIGH = 0.03, 0.05  # how far above the input's time an "equal" may lie: median, upper limit
 UNLIKELY = 1.08  # predicted to be this many times slower than the best: left out of the race for a large model
@@ -114,7 +115,8 @@ def _credible(entry: Finalist, comparison: Comparison, predicted_input: float | 
     if entry.name == INPUT or found is None or found.verdict != "equal":
         return found is not None
     if _predicted_not_slower(entry, predicted_input):
-        return found.ratio <= 1 + EQUAL_MEDIAN
+        small = comparison.results[comparison.baseline].seconds < SMALL_SECONDS
+        return found.ratio <= 1 + (max(EQUAL_MEDIAN, min(comparison.threshold, 0.1)) if small else EQUAL_MEDIAN)
     return found.ratio <= 1 + EQUAL_MEDIAN / 3 and found.high <= 1 + EQUAL_HIGH
 
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto
 
+from .. import dtypes
 from ..constants import Constant
 from ..errors import InvalidOption
 from ..ir import Graph, NameSupply, Node
 from ..operators import schema
 from ..types import Type
-from ..versions import Written, schema_type, verbatim_problem, write_node
+from ..versions import Written, verbatim_problem, write_node
 from .tensors import SPARSE, write_tensor
 from .values import value_info, write_attribute
 
@@ -220,7 +221,7 @@ class Writer:
 
     def _holds_constant(self, constant: Constant) -> bool:
         found = schema("Constant", self.opset)
-        return found is not None and schema_type(constant.dtype) in found.outputs[0].types
+        return found is not None and dtypes.schema_type(constant.dtype) in found.outputs[0].types
 
     def _node(self, node: Node, graph: Graph, owner: GraphProto, type_of: Callable[[str], Type | None],
               created: dict[Constant, str]) -> NodeProto:

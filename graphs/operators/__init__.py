@@ -68,7 +68,7 @@ def available(op: str, opset: int, domain: str = "") -> bool:
 
 def accepts(op: str, opset: int, dtype: str, position: int = 0, domain: str = "") -> bool:
     """True where the schema at an opset allows an element type at an input position."""
-    from ..dtypes import ONNX_NUMBER
+    from ..dtypes import ONNX_NUMBER, schema_type
 
     found = schema(op, opset, domain)
     if found is None or dtype not in ONNX_NUMBER:
@@ -77,12 +77,8 @@ def accepts(op: str, opset: int, dtype: str, position: int = 0, domain: str = ""
     formal = inputs[min(position, len(inputs) - 1)] if inputs else None
     if formal is None:
         return True
-    wanted = f"tensor({_SPELLING.get(dtype, dtype)})"
-    return wanted in formal.types
+    return schema_type(dtype) in formal.types
 
-
-_SPELLING = {"float32": "float", "float64": "double", "float8_e4m3fn": "float8e4m3fn", "float8_e5m2": "float8e5m2",
-             "float8_e4m3fnuz": "float8e4m3fnuz", "float8_e5m2fnuz": "float8e5m2fnuz"}
 
 __all__ = ["FAMILIES", "REQUIRED", "RUNTIME", "Contents", "Operator", "Site", "accepts", "available", "find",
            "is_pure", "schema", "table"]
