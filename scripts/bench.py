@@ -11,14 +11,17 @@ inside that noise is no difference. `--write` puts the page into docs/measuremen
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -27,7 +30,6 @@ from cost_model.comparison import Comparison
 from cost_model.targets.onnxruntime_cpu import session_options
 from graphs import load, save, zoo
 from graphs.errors import EgraftError
-from graphs.ir import Graph
 from runtime.feeds import draw
 from scripts.bench_page import markdown, update_readme
 
@@ -37,6 +39,7 @@ MODELS = ("bert-12", "resnet50", "bert-2", "llama-block", "bilstm-tagger", "logi
 QUICK = ("bert-tiny", "resnet-tiny", "logistic-regression")
 PEERS = ("onnxslim", "onnxsim")
 TIMEOUT = 900.0
+Result = TypeVar("Result")
 WRONG = 1e-3  # error relative to the largest magnitude of an output from which a file counts as wrong
 
 
@@ -109,32 +112,16 @@ def installed_peers() -> list[str]:
     return [name for name in PEERS if find_spec(name) is not None]
 
 
-def run_peer(name: str, model: str, out: str) -> int:
-    """Another optimizer with its defaults, as a command of its own."""
-    import onnx
-
-    if name == "onnxslim":
-        import onnxslim
-
-        onnx.save(onnxslim.slim(onnx.load(model)), out)
-        return 0
-    import onnxsim
-
-    simplified, passed = onnxsim.simplify(onnx.load(model))
-    onnx.save(simplified, out)
-    return 0 if passed else 1
-
-
 def optimize_all(name: str, model: Path, dims: dict[str, int], folder: Path) -> list[Run]:
     """Every tool on one model; egraft first with an empty timing database, then with the one it filled."""
-    timings = folder / "timings.db"
+    timings, peers = folder / "timings.db", Path(__file__).with_name("bench_peers.py")
     runs = []
     for state in ("cold", "warm"):
         out = folder / f"egraft-{state}.onnx"
         runs.append(run_command(f"egraft {state}", egraft_command(model, out, timings, dims), out, folder))
     for peer in installed_peers():
         out = folder / f"{peer}.onnx"
-        runs.append(run_command(peer, [sys.executable, __file__, "--peer", peer, str(model), str(out)], out, folder))
+        runs.append(run_command(peer, [sys.executable, str(peers), peer, str(model), str(out)], out, folder))
     return runs
 
 
@@ -160,8 +147,10 @@ def largest_error(expected: Iterable[np.ndarray], found: Iterable[np.ndarray]) -
     return worst
 
 
-def measure(row: Row, graph: Graph, files: dict[str, Path], settings: protocol.Settings) -> None:
+def measure(row: Row, files: dict[str, Path], settings: protocol.Settings) -> Row:
     """Check and time all files of one model in turns."""
+    graph = load(files["original"])
+    row.nodes = {tool: load(path).node_count() for tool, path in files.items()}
     feeds = draw(graph, 0, row.dims)
     reference = session(files["original"], optimized=False).run(graph.outputs, feeds)
     runners = {}
@@ -170,13 +159,28 @@ def measure(row: Row, graph: Graph, files: dict[str, Path], settings: protocol.S
             opened = session(path)
             row.errors[tool] = largest_error(reference, opened.run(graph.outputs, feeds))
         except Exception as error:  # whatever ONNX Runtime says about an invalid file
-            row.problems[tool] = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+            row.problems[tool] = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
             continue
         if row.errors[tool] > WRONG:
             row.problems[tool] = f"wrong result: error {row.errors[tool]:.1e}"
             continue
         runners[tool] = lambda opened=opened: opened.run(None, feeds)
     row.comparison = protocol.compare(runners, "original", threads=1, settings=settings)
+    return row
+
+
+def prepare(name: str, folder: Path) -> Path:
+    """The file of a model."""
+    if zoo.describe(name).trained:
+        return zoo.fetch(name)
+    save(zoo.build(name), folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def apart(function: Callable[..., Result], *arguments: object) -> Result:
+    """Call it in a process of its own: this one must stay small, since commands start with its memory as their peak."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def bench(name: str, folder: Path, settings: protocol.Settings) -> Row:
@@ -184,24 +188,18 @@ def bench(name: str, folder: Path, settings: protocol.Settings) -> Row:
     row = Row(name, dict(zoo.describe(name).dims))
     folder.mkdir()
     try:
-        graph = zoo.build(name)
+        model = apart(prepare, name, folder)
     except EgraftError as error:
         row.note = str(error)
         return row
-    model = folder / "model.onnx"
-    if zoo.describe(name).trained:
-        model = zoo.fetch(name)
-    else:
-        save(graph, model)
     row.runs = optimize_all(name, model, row.dims, folder)
     files = {"original": model}
     for run in row.runs:
         if run.problem:
-            row.problems[run.tool] = run.problem
+            row.problems[run.tool.split()[0]] = run.problem
         elif run.tool != "egraft cold":
-            files["egraft" if run.tool == "egraft warm" else run.tool] = run.path
-    row.nodes = {tool: load(path).node_count() for tool, path in files.items()}
-    measure(row, graph, files, settings)
+            files[run.tool.split()[0]] = run.path
+    row = apart(measure, row, files, settings)
     for each in folder.glob("*.onnx"):
         each.unlink()
     return row
@@ -214,10 +212,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="three small models, short measurements")
     parser.add_argument("--seconds", type=float, default=30.0, help="measuring time of one model")
     parser.add_argument("--write", action="store_true", help="write docs/measurements/ and the table of README.md")
-    parser.add_argument("--peer", nargs=3, metavar=("TOOL", "MODEL", "OUT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.peer:
-        return run_peer(*options.peer)
     names = [each for each in options.only.split(",") if each] or list(QUICK if options.quick else MODELS)
     settings = protocol.Settings(budget=3.0 if options.quick else options.seconds, max_rounds=300, min_rounds=7)
     rows = []
@@ -232,7 +227,7 @@ def main() -> int:
         path.parent.mkdir(exist_ok=True)
         path.write_text(page.text, encoding="utf-8")
         update_readme(ROOT / "README.md", page)
-    return 1 if any(row.problems.get("egraft") or row.note for row in rows) else 0
+    return int(any(row.problems.get("egraft") or row.note for row in rows))
 
 
 if __name__ == "__main__":

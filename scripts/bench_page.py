@@ -33,7 +33,8 @@ Speed-up is the median ratio of the original's time to that of the file, measure
 interval at 99 % confidence where enough rounds were run. What is not clearly outside the noise of the original against
 itself (A/A) is called equal, whatever the median says. Errors are relative to the largest magnitude of an output,
 against the original without optimizations. CPU seconds and peak memory are of the whole command, start-up of Python
-included: `egraft optimize` with an empty timing database (cold) and with the one that this filled (warm)."""
+included (a peak below about 250 MB cannot be told apart): `egraft optimize` with an empty timing database (cold) and
+with the one that this filled (warm)."""
 SHORT = ("model", "nodes", "nodes after", "speed-up", "noise (A/A)", "largest error", "CPU s to optimize, cold / warm")
 LONG = ("model", "tool", "nodes", "speed-up", "largest error", "CPU s", "wall s", "peak MB")
 
@@ -44,8 +45,8 @@ def markdown(rows: Sequence[Row], tools: Sequence[str]) -> Page:
     day = datetime.date.today().isoformat()
     machine = f"{facts['cpu']}, {facts['cores']} cores"
     programs = [f"{name} {version_of(name)}" for name in PROGRAMS if version_of(name)]
-    head = (f"{machine}; {', '.join(programs)}; {day}; ONNX Runtime at ORT_ENABLE_ALL, one thread, on both sides;\n"
-            f"load of the machine over five minutes: {os.getloadavg()[1]:.1f}.")
+    head = (f"{machine}; {', '.join(programs)};\n{day}; ONNX Runtime at ORT_ENABLE_ALL, one thread, on both sides; "
+            f"load of the machine at the end: {os.getloadavg()[1]:.1f}.")
     table = _table(SHORT, [_short_line(row) for row in rows])
     text = "\n\n".join([
         f"# Measurements, {machine}, {day}", f"`make bench` on {head}", EXPLANATION, "## egraft", table, "## All tools",
