@@ -26,6 +26,8 @@ TIE_SECONDS = 1e-9
 # one more finalist is measured because of that.
 NOISE_SHARE, NOISE_SECONDS = 0.15, 3e-7
 SMALL_SECONDS = 2e-3
+# A model of a few tiny nodes: their times are mostly noise on a busy machine (seen: 6 us instead of 1 us).
+TINY_SECONDS, TINY_NOISE_SECONDS = 5e-5, 6e-6
 # A rule that makes nodes never chosen is "found, does not pay"; shown are this many.
 SHOWN_UNUSED = 30
 SHOWN_CHARACTERS = 100  # of a constant in a step
@@ -115,15 +117,16 @@ class Rewritten:
     """Prices that discourage the input's own nodes by as much as node times are uncertain: where a rewrite may be
     faster, a finalist has it, and measuring the whole graph decides."""
 
-    def __init__(self, prices: Prices) -> None:
+    def __init__(self, prices: Prices, predicted: float) -> None:
         self.prices = prices
+        self.margin = TINY_NOISE_SECONDS if predicted < TINY_SECONDS else NOISE_SECONDS
 
     def __call__(self, enode: ENode) -> float:
         """Seconds, with a margin on original nodes."""
         seconds = self.prices(enode)
         if enode.origin is None or enode.kind != "op":
             return seconds
-        return seconds + max(NOISE_SHARE * seconds, NOISE_SECONDS)
+        return seconds + max(NOISE_SHARE * seconds, self.margin)
 
 
 def count_nodes(saturated: Saturated) -> Callable[[ENode], float]:
@@ -194,8 +197,10 @@ def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
         selections["fastest predicted"] = best or extract.exact(saturated, prices, context.effort.extract_seconds)
-        if total(selections["fastest predicted"], prices) < SMALL_SECONDS:  # large models: too dear to measure
-            selections["rewritten"] = extract.exact(saturated, Rewritten(prices), context.effort.extract_seconds)
+        predicted = total(selections["fastest predicted"], prices)
+        if predicted < SMALL_SECONDS:  # larger models: too dear to measure
+            selections["rewritten"] = extract.exact(saturated, Rewritten(prices, predicted),
+                                                    context.effort.extract_seconds)
     if context.options.objective == "memory":
         selections["fewest bytes"] = extract.exact(saturated, count_bytes(saturated, context.sizes),
                                                    context.effort.extract_seconds)
