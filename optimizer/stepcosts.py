@@ -13,6 +13,8 @@ from search.steps import apply_patch
 from . import journal
 from .replay import Stored, rewrite_of
 
+LIMIT = 250_000  # steps times nodes: beyond, pricing each prefix would take longer than the search
+
 
 class _Total:
     """The predicted seconds of a graph that changes, each node priced once."""
@@ -47,6 +49,11 @@ def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> No
 
     `graph` is where the trace starts.
     """
+    if len(steps) * len(graph.nodes) > LIMIT:
+        for step in steps:
+            step["cost_before"] = step["cost_after"] = None
+            step["cost_source"] = f"not worked out for a trace of {len(steps)} steps over {len(graph.nodes)} nodes"
+        return
     stored = Stored(graph)
     total = _Total(costs)
     graph = graph.copy()
