@@ -11,7 +11,7 @@ MINUTES  ?= 10
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz serve bench lint test-bench clean distclean
+.PHONY: help demo test fuzz serve bench lint test-bench slowest clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,7 +37,7 @@ demo: .venv/installed ## start the service, optimize real models through it, pri
 	$(BIN)/python -m scripts.demo
 
 test: .venv/installed ## run all tests
-	$(SINGLE) $(BIN)/python -m pytest -q -n $(WORKERS) tests
+	$(SINGLE) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not bench" tests
 
 fuzz: .venv/installed ## many random graphs, original against optimized (COUNT=1000 SEED=0 MINUTES=10)
 	$(SINGLE) nice $(BIN)/python -W ignore -m tests.fuzz --count $(COUNT) --seed $(SEED) --minutes $(MINUTES)
@@ -48,8 +48,12 @@ serve: .venv/installed ## run the REST service
 bench: .venv/installed ## measure the zoo, beside other optimizers
 	$(BIN)/python -m scripts.bench
 
-test-bench: .venv/installed ## run the tests one by one and list the slowest
-	$(SINGLE) $(BIN)/python -m pytest -q -n 0 --durations=25 tests
+test-bench: .venv/installed ## run the tests that need the other optimizers (extra `bench`), installing them
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[bench]'
+	$(SINGLE) $(BIN)/python -m pytest -q -m bench tests
+
+slowest: .venv/installed ## run the tests one by one and list the slowest
+	$(SINGLE) $(BIN)/python -m pytest -q -n 0 --durations=25 -m "not bench" tests
 
 lint: .venv/installed ## ruff and mypy
 	$(BIN)/ruff check .
