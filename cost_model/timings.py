@@ -378,7 +378,7 @@ class Timings:
 
     def _set_aside(self, error: Exception) -> None:
         self.close()
-        if self.path == ":memory:" or self.frozen:
+        if self.path == ":memory:" or not self.writable:  # what is only read is never moved
             return
         with _exclusive(f"{self.path}.lock"):
             if _is_database(self.path):  # another process was faster

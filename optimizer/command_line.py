@@ -7,6 +7,7 @@ Exit status 0: done (also "nothing to gain"); 1: a result failed its validation,
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,6 +65,8 @@ def run() -> None:
 
 # ---------------------------------------------------------------- options shared by commands
 
+_SIZE = re.compile("[0-9]{1,12}")
+
 
 def parse_dims(rows: Sequence[str]) -> dict[str, list[int]]:
     """`["batch=1,8", "seq=128"]` -> `{"batch": [1, 8], "seq": [128]}`."""
@@ -71,7 +74,7 @@ def parse_dims(rows: Sequence[str]) -> dict[str, list[int]]:
     for row in rows:
         name, _, text = row.partition("=")
         sizes = text.split(",")
-        if not name or not text or not all(item.strip().isdigit() for item in sizes):
+        if not name.strip() or not all(_SIZE.fullmatch(item.strip()) for item in sizes):
             raise InvalidOption(f"--dim {row}", "not of the form NAME=SIZE[,SIZE...]",
                                 "write for example --dim batch=1,8")
         found[name.strip()] = [int(item) for item in sizes]
@@ -141,7 +144,7 @@ def check(
     rtol: Annotated[float | None, typer.Option()] = None,
     atol: Annotated[float | None, typer.Option()] = None,
     dim: Annotated[list[str] | None, typer.Option(help="NAME=1,8: sizes to check at; repeatable")] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> int:
     """Compare two models by running them; exit status 0 equal, 1 different, 3 with --prove: neither."""
     from .commands import check_command
@@ -157,7 +160,7 @@ def run_model(
     outputs: Annotated[Path | None, typer.Option(help="write the outputs there (.npz)")] = None,
     target: Annotated[str, typer.Option(help="egraft:cpu, ...")] = "egraft:cpu",
     dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size of random inputs; repeatable")] = None,
-    seed: Annotated[int, typer.Option(help="seed of random inputs")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of random inputs")] = 0,
 ) -> int:
     """Run a model with egraft's own runtime."""
     from .commands import run_command
@@ -243,7 +246,7 @@ def rules_show(name: Annotated[str, typer.Argument(help="name of a rule")]) -> i
 def rules_check(
     names: Annotated[list[str] | None, typer.Argument(help="rules to check (default: all)")] = None,
     instances: Annotated[int, typer.Option(help="random instances for each rule")] = 30,
-    seed: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> int:
     """Check rules on their examples, near misses and random instances; exit status 1 if one is unsound."""
     from .commands import rules_check_command

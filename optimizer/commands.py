@@ -16,6 +16,8 @@ from graphs.ir import Graph
 
 from .options import Options
 
+SQLITE = b"SQLite format 3\0"  # how every timing database begins
+
 
 def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | None, report: Path | None,
                      server: str | None, quiet: bool) -> int:
@@ -25,6 +27,7 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
     for option, place in (("-o", out), ("--trace", trace), ("--report", report)):
         if place is not None:
             _check_place(option, place)
+    check_database(options.timings)
     if server is not None:
         from .remote import optimize_remotely
 
@@ -53,8 +56,27 @@ def _check_place(option: str, place: Path) -> None:
         raise InvalidOption(option, f"the folder {str(place.parent)!r} does not exist", "create it first")
     if place.is_dir():
         raise InvalidOption(option, f"{str(place)!r} is a folder", "give the name of a file")
+    if place.exists() and not place.is_file():  # taking its place would destroy it: /dev/null, a pipe
+        raise InvalidOption(option, f"{str(place)!r} is no regular file", "give the name of a file")
     if not os.access(place.parent, os.W_OK):
         raise InvalidOption(option, f"the folder {str(place.parent)!r} cannot be written", "choose another place")
+
+
+def check_database(path: str | Path | None) -> None:
+    """Before any work: a file that the user names is no file of another kind, which would be set aside as damaged."""
+    if path is None:
+        return
+    place = Path(path)
+    if place.exists() and not place.is_file():
+        raise InvalidOption(f"--timings {path}", "it is no regular file", "give the name of a file")
+    try:
+        with place.open("rb") as head:
+            start = head.read(len(SQLITE))
+    except OSError:  # a new file, or one that the database says more of
+        return
+    if start not in (b"", SQLITE):
+        raise InvalidOption(f"--timings {path}", "not a timing database",
+                            "give a file that egraft wrote, or the name of a new one")
 
 
 def save_report(report: dict[str, Any], path: Path) -> None:
@@ -236,6 +258,7 @@ def timings_command(action: str, file: Path | None, other: Path | None = None, d
 
     from cost_model.timings import Timings
 
+    check_database(file)
     with Timings(None if file is None else str(file)) as timings:
         if action == "hash":
             print(timings.content_hash(everything=True))
@@ -261,7 +284,7 @@ def _take(timings: Any, action: str, other: Path | None) -> int:
         raise InvalidInput(f"timings {action}", f"{other} is not a file", "give an existing file")
     if action == "merge":
         with other.open("rb") as head:
-            if head.read(15) != b"SQLite format 3":
+            if head.read(len(SQLITE)) != SQLITE:
                 raise InvalidInput(f"timings merge {other}", "not a timing database", "give a file of --timings")
         with Timings(str(other)) as source:
             return int(timings.merge(source))
@@ -282,6 +305,7 @@ def zoo_command(folder: Path, out: Path, options: Options) -> int:
 
     if not folder.is_dir():
         raise InvalidInput(str(folder), "not a folder", "give a folder of models")
+    check_database(options.timings)
     return optimize_folder(folder, out, options, stream=sys.stdout)
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Exactness = Literal["exact", "rounding", "finite", "approximate"]
+MAX_THREADS = 4096  # more is a slip of the keyboard, and runtimes die of it
 
 
 class Options(BaseModel):
@@ -18,17 +19,18 @@ class Options(BaseModel):
     precision: Exactness = Field("rounding", description="the weakest exactness class that may be used")
     objective: Literal["time", "nodes", "memory"] = "time"
     effort: Literal["low", "normal", "high"] = "normal"
-    timeout: float | None = Field(None, gt=0, description="seconds; an emergency brake, the best so far is returned")
+    timeout: float | None = Field(None, gt=0, allow_inf_nan=False,
+                                  description="seconds; an emergency brake, the best so far is returned")
     opset: int | None = Field(None, ge=1, description="write at this version of the default operator set")
     inputs: str | None = Field(None, description="an .npz file with one array per input, used for validation")
-    rtol: float | None = Field(None, ge=0)
-    atol: float | None = Field(None, ge=0)
+    rtol: float | None = Field(None, ge=0, allow_inf_nan=False)
+    atol: float | None = Field(None, ge=0, allow_inf_nan=False)
     dims: dict[str, list[int]] = Field(default_factory=dict, description="sizes to measure symbolic dimensions at")
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=MAX_THREADS)
     disabled_rules: list[str] = Field(default_factory=list)
     keep: list[str] = Field(default_factory=list, description="names of nodes that must stay as they are")
     contrib: bool = Field(False, description="allow contrib operators of ONNX Runtime")
     strict: bool = False
     timings: str | None = Field(None, description="path of the timing database")
     frozen: bool = Field(False, description="a miss in the timing database is an error")
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=1 << 63)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +28,7 @@ _SPACE = re.compile(r"height|width|^(h|w|hh|ww)$|size")
 _PAST = re.compile(r"past|cache")
 _WORDS = ("", "a", "b", "ab", "A", "egraft", "a b", "ä")
 SPECIAL_SHARE = 0.15
+MAX_DRAWN = 1 << 30  # elements of one random input
 UNKNOWN_SHAPE = (2, 3)
 
 
@@ -126,6 +128,9 @@ def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[s
     if constraint is not None and constraint.kind == "structural" and name in graph.defaults:
         return graph.defaults[name].array
     shape = tuple(_size(dim, sizes) for dim in type_.shape) if type_.shape is not None else UNKNOWN_SHAPE
+    if math.prod(shape) > MAX_DRAWN:
+        raise InvalidInput(f"input {name!r}", f"a random {type_.dtype}{list(shape)} is larger than egraft draws",
+                           "give smaller sizes (--dim), or data with --inputs")
     return draw_array(rng, type_.dtype, shape, constraint, sizes, special, huge)
 
 

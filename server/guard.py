@@ -62,14 +62,24 @@ class Guard:
             return Unauthorized("Authorization", "no API key, or a wrong one",
                                 "send the header `Authorization: Bearer KEY`")
         origin = headers.get("origin")
-        if origin and origin != "null" and urlsplit(origin).netloc != headers.get("host", ""):
+        if origin and origin != "null" and _netloc(origin) != headers.get("host", ""):
             return Forbidden(f"origin {origin[:80]!r}", "pages of other sites may not call the service",
                              "call it from a program, or from its own pages")
         return None
 
 
 def _host(header: str) -> str:
-    return urlsplit(f"//{header}").hostname or ""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:  # half an IPv6 address
+        return ""
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def is_loopback(host: str) -> bool:

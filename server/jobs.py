@@ -27,7 +27,7 @@ from .settings import build_digest
 from .store import DONE, FAILED, FINISHED, QUEUED, RUNNING, Job, new_id
 from .supervisor import kill_group, worker_environment
 from .uploads import Upload, receive
-from .views import events, job_problem, job_view, require_done, wait_for
+from .views import Before, events, job_problem, job_view, require_done, wait_for
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 MAX_WAIT = 600.0
@@ -117,7 +117,7 @@ def answer(service: Service, job: Job) -> Response:
 
 
 @router.get("")
-def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=500)] = 50, before: int | None = None,
+def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=500)] = 50, before: Before = None,
               state: Literal["queued", "running", "done", "failed", "cancelled"] | None = None) -> dict[str, Any]:
     """Jobs, the youngest first. `next` is the address of the following page."""
     service = service_of(request)
@@ -154,7 +154,8 @@ async def job_events(request: Request, job: str) -> Response:
     service = service_of(request)
     row = await run_in_threadpool(service.job, job)
     last = request.headers.get("last-event-id", "")
-    return StreamingResponse(events(request, service, row, int(last) if last.isdigit() else 0),
+    known = int(last) if last.isascii() and last.isdigit() and len(last) < 10 else 0
+    return StreamingResponse(events(request, service, row, known),
                              media_type="text/event-stream", headers={"Cache-Control": "no-store",
                                                                       "X-Accel-Buffering": "no"})
 

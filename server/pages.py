@@ -14,7 +14,7 @@ from .error_catalogue import entries
 from .pages_render import render_page
 from .service import Service, service_of
 from .store import DONE, FINISHED, Job
-from .views import progress
+from .views import Before, progress
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 STEPS = 100  # on one page
@@ -22,7 +22,7 @@ ROWS = 50
 
 
 @router.get("/")
-def index(request: Request, before: int | None = None) -> HTMLResponse:
+def index(request: Request, before: Before = None) -> HTMLResponse:
     """The list of jobs."""
     service = service_of(request)
     rows = service.store.page(ROWS + 1, before, kind="optimize")

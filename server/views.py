@@ -8,8 +8,9 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from fastapi import Query
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
@@ -19,6 +20,7 @@ from .store import CANCELLED, DONE, FAILED, FINISHED, Job
 from .worker import PROGRESS
 
 TICK = 0.1
+Before = Annotated[int | None, Query(ge=0, lt=1 << 31)]  # a number of a row; the databases take no larger one
 
 
 def stamp(seconds: float | None) -> str | None:

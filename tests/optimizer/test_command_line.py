@@ -171,6 +171,7 @@ def test_bad_models(make: Callable[[Path], Path], model: Path, tmp_path: Path, c
     ["--timeout", "-1"], ["--threads", "0"], ["--disable-rule", "no-such-rule"], ["--keep", "no such node"],
     ["--inputs", "no such file.npz"], ["--report", "report.pdf"], ["--nonsense"], ["--opset", "many"],
     ["--target", "onnxruntime:tpu"], ["--objective", "beauty"], ["--rtol", "-1"],
+    ["--dim", "n=²"], ["--dim", "n=" + "9" * 5000], ["--timeout", "inf"], ["--rtol", "inf"], ["--threads", "9" * 20],
 ], ids=" ".join)  # fmt: skip
 def test_impossible_options(words: list[str], model: Path, tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "results").mkdir()
@@ -193,6 +194,27 @@ def test_unwritable_places(model: Path, tmp_path: Path, capsys: Output) -> None:
         (tmp_path / "locked").mkdir(mode=0o500)
         assert egraft("optimize", model, "-o", tmp_path / "locked" / "out.onnx", "--target", "roofline") == 2
         one_line(capsys)
+
+
+@pytest.mark.parametrize("option", ["-o", "--trace", "--report"])
+def test_what_is_no_regular_file_stays(option: str, model: Path, tmp_path: Path, capsys: Output) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    assert optimize(model, tmp_path / "out.onnx", option, pipe) == 2
+    one_line(capsys, "no regular file")
+    assert pipe.is_fifo() and not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("words", [["--timings"], ["--target", "onnxruntime:cpu@"]], ids=" ".join)
+def test_a_file_that_is_no_database_stays(words: list[str], model: Path, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "own").mkdir()
+    own = tmp_path / "own" / "notes.txt"
+    own.write_text("not a database\n" * 100)
+    given = [*words, own] if words == ["--timings"] else [words[0], f"{words[1]}{own}"]
+    assert egraft("optimize", model, "-o", tmp_path / "out.onnx", *given) == 2
+    one_line(capsys, "notes.txt")
+    assert egraft("timings", "show", "--timings", own) == 2
+    assert [each.name for each in own.parent.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize("option", ["--trace", "--report"])

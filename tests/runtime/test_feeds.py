@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from graphs.errors import InvalidInput
 from graphs.text import parse_graph
 from runtime import Session
 from runtime.feeds import constraints, default_sizes, draw
@@ -86,3 +87,10 @@ def test_one_hot_and_lengths() -> None:
     for seed in range(10):
         feeds = draw(lengths, seed, {"t": 4, "b": 3})
         assert feeds["l"].min() >= 1 and feeds["l"].max() <= 4
+
+
+@pytest.mark.parametrize("shape", [f"{1 << 40}, 8", f"{1 << 62}, {1 << 62}"])
+def test_inputs_that_no_memory_holds_are_not_drawn(shape: str) -> None:
+    graph = parse_graph(f'graph "g" opset 17 (x: float32[{shape}]) -> (y) {{ y = Relu(x) }}')
+    with pytest.raises(InvalidInput, match="larger"):
+        draw(graph, 0)

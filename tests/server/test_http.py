@@ -47,6 +47,8 @@ def problem(response: object, status: int, code: str) -> dict:
     ("PUT", "/v1/jobs", 405, "method-not-allowed"),
     ("GET", "/v1/jobs?limit=0", 422, "invalid-request"),
     ("GET", "/v1/jobs?state=odd", 422, "invalid-request"),
+    ("GET", f"/v1/jobs?before={10**30}", 422, "invalid-request"),
+    ("GET", f"/?before={10**30}", 422, "invalid-request"),
     ("POST", "/v1/jobs", 400, "bad-request"),
     ("POST", "/v1/checks", 400, "bad-request"),
 ])
@@ -57,7 +59,8 @@ def test_problems(idle: TestClient, method: str, path: str, status: int, code: s
 @pytest.mark.parametrize("options", [
     {"effort": "heroic"}, {"target": "onnxruntime:cpu@/tmp/x.db"}, {"timings": "/tmp/x.db"}, {"inputs": "/etc/passwd"},
     {"no_such_option": "1"}, {"dim": "batch"}, {"timeout": "-1"}, {"wait": "soon"}, {"reuse": "perhaps"},
-    {"opset": "seventeen"},
+    {"opset": "seventeen"}, {"timeout": "inf"}, {"rtol": "inf"}, {"dim": "n=²"}, {"dim": "n=" + "9" * 5000},
+    {"seed": "-1"}, {"seed": "9" * 30},
 ])
 def test_impossible_options(idle: TestClient, options: dict[str, str]) -> None:
     problem(idle.post("/v1/jobs", content=onnx_bytes(), params=options), 400, "invalid-option")
@@ -193,7 +196,17 @@ def test_an_api_key_is_asked_for(tmp_path: Path) -> None:
 def test_other_sites_are_kept_out(idle: TestClient) -> None:
     problem(idle.get("/v1/jobs", headers={"Host": "evil.example"}), 403, "forbidden")
     problem(idle.post("/v1/jobs", content=b"x", headers={"Origin": "http://evil.example"}), 403, "forbidden")
+    problem(idle.get("/v1/jobs", headers={"Host": "[::1"}), 403, "forbidden")
+    problem(idle.get("/v1/jobs", headers={"Origin": "http://["}), 403, "forbidden")
     assert idle.get("/v1/jobs", headers={"Host": "localhost:80", "Origin": "http://localhost:80"}).status_code == 200
+
+
+@pytest.mark.parametrize("last", [b"\xb2", b"9" * 5000, b"x"])
+def test_an_odd_event_id_counts_for_none(idle: TestClient, last: bytes) -> None:
+    job = idle.post("/v1/jobs", content=onnx_bytes()).json()["id"]
+    idle.delete(f"/v1/jobs/{job}")
+    found = idle.get(f"/v1/jobs/{job}/events", headers=[(b"last-event-id", last)])  # type: ignore[arg-type]
+    assert found.status_code == 200 and "event: end" in found.text
 
 
 def test_one_service_per_folder(tmp_path: Path) -> None:
