@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from .constants import Constant
 from .errors import InvalidModel
 from .types import TensorType, Type
+
+if TYPE_CHECKING:
+    import networkx
 
 
 @dataclass(eq=False, slots=True)
@@ -217,8 +219,10 @@ class Graph:
     def _needs(self, index: int, made_by: dict[str, int]) -> list[int]:
         return [made_by[name] for name in self.nodes[index].uses if name in made_by]
 
-    def to_networkx(self) -> nx.MultiDiGraph:
+    def to_networkx(self) -> networkx.MultiDiGraph:
         """A networkx graph: a vertex for each node (its index), input and constant; edges carry value and slot."""
+        import networkx as nx  # only for analysis: it takes longer to import than a small model to read
+
         net = nx.MultiDiGraph(name=self.name)
         vertex: dict[str, object] = {}
         for name in self.inputs:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from rules.declare import Rule
 
+from . import egraph as _egraph  # noqa: F401  egglog is imported while the process waits for its first job
 from .budget import Budget
 from .saturation import Outcome, Saturation
 from .terms import Tables

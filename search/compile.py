@@ -10,8 +10,7 @@ from graphs.operators import find
 from rules.declare import Rule
 from rules.pattern import Pattern, Variable
 
-from .egraph import constructor
-from .terms import Head
+from .terms import Head, constructor
 
 MAX_VARIANTS = 48  # of one rule; more would mean a pattern with many optional and commutative places
 

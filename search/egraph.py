@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from egglog import bindings
 
-from .terms import Head, Tables, Term
+from .terms import Tables, Term, constructor
 
 _SPAN = bindings.PanicSpan()
 
@@ -18,14 +17,6 @@ def _int(value: int) -> bindings.Lit:
 
 def _call(name: str, *args: bindings.Lit | bindings.Call) -> bindings.Call:
     return bindings.Call(_SPAN, name, list(args))
-
-
-def constructor(head: Head, arity: int) -> str:
-    """Name of the constructor of a head with so many arguments."""
-    if head.kind == "op":
-        domain = re.sub(r"\W", "_", head.domain)
-        return f"op_{domain}_{head.op}_{arity}" if domain else f"op_{head.op}_{arity}"
-    return {"leaf": "Leaf", "proj": "Proj", "none": "None_"}.get(head.kind, f"opaque_{arity}")
 
 
 class EGraph:

@@ -18,7 +18,6 @@ from rules.engine import fire
 from .blame import blamed_rules
 from .budget import Budget
 from .compile import Variant, heads_of, variants
-from .egraph import EGraph
 from .matches import Found, Reader
 from .snapshot import Snapshot
 from .terms import Tables
@@ -93,6 +92,8 @@ class Saturation:
     def __init__(self, tables: Tables, rules: Sequence[Rule], budget: Budget,
                  checkpoint: Callable[[Outcome], None] = lambda outcome: None) -> None:
         self.tables, self.rules, self.budget, self.checkpoint = tables, list(rules), budget, checkpoint
+        from .egraph import EGraph  # only the search process needs egglog, which takes half a second to import
+
         self.egraph = EGraph(tables)
         self.outcome = Outcome(tables, [], [], {})
         self.standing = [_Standing() for _ in self.rules]

@@ -7,6 +7,7 @@ optional argument. The tables are plain data, so that they travel to the child p
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,14 @@ class Head(NamedTuple):
     kind: str
     domain: str = ""
     op: str = ""
+
+
+def constructor(head: Head, arity: int) -> str:
+    """Name of the constructor of a head with so many arguments."""
+    if head.kind == "op":
+        domain = re.sub(r"\W", "_", head.domain)
+        return f"op_{domain}_{head.op}_{arity}" if domain else f"op_{head.op}_{arity}"
+    return {"leaf": "Leaf", "proj": "Proj", "none": "None_"}.get(head.kind, f"opaque_{arity}")
 
 
 class Term(NamedTuple):

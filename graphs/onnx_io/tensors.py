@@ -7,10 +7,10 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir
 from onnx import TensorProto
 
 from .. import dtypes
@@ -114,6 +114,13 @@ def read_tensor(tensor: TensorProto, files: ExternalFiles) -> Constant:
     return Constant(type_, lambda: array)
 
 
+def _onnx_ir() -> Any:
+    """onnx_ir, loaded for the first tensor that needs it: it takes longer to import than a small model to read."""
+    import onnx_ir
+
+    return onnx_ir
+
+
 def from_bytes(raw: object, dtype: str, shape: Sequence[int]) -> np.ndarray:
     """An array of ONNX raw data (little-endian; 4-bit and 2-bit elements packed)."""
     bits = dtypes.BITS.get(dtype, 8)
@@ -121,7 +128,7 @@ def from_bytes(raw: object, dtype: str, shape: Sequence[int]) -> np.ndarray:
         return np.frombuffer(raw, dtypes.numpy_dtype(dtype)).reshape(shape)  # type: ignore[call-overload]
     data = bytes(memoryview(raw))  # type: ignore[arg-type]
     proto = TensorProto(data_type=dtypes.ONNX_NUMBER[dtype], dims=shape, raw_data=data)
-    return onnx_ir.serde.TensorProtoTensor(proto).numpy()
+    return _onnx_ir().serde.TensorProtoTensor(proto).numpy()
 
 
 def to_bytes(constant: Constant) -> memoryview:
@@ -130,12 +137,12 @@ def to_bytes(constant: Constant) -> memoryview:
     if dtypes.BITS.get(constant.dtype, 8) == 8:
         flat = np.ascontiguousarray(array).reshape(-1)
         return flat.view(np.uint8).data if flat.size else memoryview(b"")
-    return memoryview(onnx_ir.Tensor(np.ascontiguousarray(array)).tobytes())
+    return memoryview(_onnx_ir().Tensor(np.ascontiguousarray(array)).tobytes())
 
 
 def _typed_fields(tensor: TensorProto, type_: TensorType) -> Constant:
     try:
-        array = onnx_ir.serde.TensorProtoTensor(tensor).numpy()
+        array = _onnx_ir().serde.TensorProtoTensor(tensor).numpy()
         array = np.array(array).reshape(type_.shape or ())  # type: ignore[arg-type]
     except (ValueError, TypeError, AssertionError) as error:
         raise InvalidModel(f"tensor {tensor.name!r}", f"its data does not fit {type_} ({error})",
