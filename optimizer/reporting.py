@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from cost_model.comparison import Comparison
@@ -63,9 +64,23 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
 
 
 def peak_memory() -> dict[str, int]:
-    """Largest resident size so far of this process and of the largest child, in bytes."""
+    """Largest resident size so far of this process and of the largest child (the search process), in bytes."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-            "largest_child": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024}
+            "largest_child": max([ended, *_running_children()])}
+
+
+def _running_children() -> list[int]:
+    """Peak resident sizes of children that still run, where the system tells (Linux)."""
+    sizes: list[int] = []
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+            except OSError:
+                continue  # it ended in between; then it is counted among the ended ones
+            sizes += [int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")]
+    return sizes
 
 
 def _predicted(winner: Finalist, improved: Improved) -> dict[str, Any] | None:
