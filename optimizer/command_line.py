@@ -158,7 +158,7 @@ def run_model(
     model: Model,
     inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input (default: random)")] = None,
     outputs: Annotated[Path | None, typer.Option(help="write the outputs there (.npz)")] = None,
-    target: Annotated[str, typer.Option(help="egraft:cpu, ...")] = "egraft:cpu",
+    target: Annotated[str, typer.Option(help="a target of egraft's own runtime")] = "egraft:cpu",
     dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size of random inputs; repeatable")] = None,
     seed: Annotated[int, typer.Option(min=0, help="seed of random inputs")] = 0,
 ) -> int:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from graphs.errors import InvalidInput, InvalidOption, ValidationFailed
 from graphs.ir import Graph
 
 from .options import Options
+
+if TYPE_CHECKING:
+    from .result import Trace
 
 SQLITE = b"SQLite format 3\0"  # how every timing database begins
 
@@ -171,7 +174,7 @@ def trace_command(file: Path, step: int | None, why_not: str | None) -> int:
 
     trace = Trace.load(file)
     if why_not is not None:
-        return _why_not(trace.refusals, why_not)
+        return _why_not(trace, why_not)
     chosen = trace.steps
     if step is not None:
         chosen = [row for row in trace.steps if row["index"] == step]
@@ -185,16 +188,19 @@ def trace_command(file: Path, step: int | None, why_not: str | None) -> int:
     return 0
 
 
-def _why_not(refusals: dict[str, Any], name: str) -> int:
+def _why_not(trace: Trace, name: str) -> int:
     from rules.catalogue import all_rules
 
     known = {rule.name for rule in all_rules()}
-    if name not in known and name not in refusals:
+    steps = [str(row["index"]) for row in trace.steps if row["rule"] == name]
+    if name not in known and name not in trace.refusals and not steps:
         raise InvalidOption(f"--why-not {name}", "no rule has this name", "egraft rules lists them")
-    found = refusals.get(name)
-    if not found:
-        print(f"{name}: its pattern matched nowhere (or it fired wherever it matched)")
-        return 0
+    if steps:
+        print(f"{name}: it did fire: step {', '.join(steps)} of this trace")
+    found = trace.refusals.get(name, {})
+    if not found and not steps:
+        print(f"{name}: no guard refused it: its pattern matched nowhere, or what it made was not chosen "
+              "(the report lists such rules: found, does not pay)")
     for reason, row in found.items():
         print(f"{name}: {row['count']} times: {reason} (for example at {row['where']})")
     return 0

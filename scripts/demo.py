@@ -88,8 +88,8 @@ def end(service: Service, fine: bool, keep: bool) -> None:
     if keep:
         print(f"the service goes on at {service.url} until Ctrl-C")
         service.process.wait()
-    print("the service of the demo ends now; `make serve` starts one that stays, `make demo` with "
-          "`python -m scripts.demo --keep` keeps this one and its pages")
+    print("the service of the demo and its pages end now; `.venv/bin/python -m scripts.demo --keep` runs the demo and "
+          "keeps them, `make serve` starts a service that stays")
 
 
 def show(url: str, name: str, options: Options, folder: Path) -> bool:

@@ -67,6 +67,9 @@ def test_optimize(model: Path, tmp_path: Path, capsys: Output) -> None:
     assert "step 0" in capsys.readouterr().out
     assert egraft("trace", trace, "--why-not", "matmul-add-gemm") == 0
     assert "matmul-add-gemm" in capsys.readouterr().out
+    used = json.loads(trace.read_text(encoding="utf-8"))["steps"][0]["rule"]
+    assert egraft("trace", trace, "--why-not", used) == 0
+    assert "did fire: step 0" in capsys.readouterr().out
     assert egraft("trace", trace, "--why-not", "no-such-rule") == 2
     one_line(capsys, "no-such-rule")
     assert egraft("trace", trace, "--step", 99) == 2
