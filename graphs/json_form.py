@@ -54,6 +54,8 @@ def from_json(data: Mapping[str, object] | str | bytes) -> Graph:
                              "correct the JSON") from error
         except RecursionError as error:
             raise ParseError("the JSON", "it is nested too deeply", "nest less") from error
+        except ValueError as error:
+            raise ParseError("the JSON", "it has a number with thousands of digits", "correct the number") from error
     top = _expect(data, dict, "$")
     if top.get("egraft") != VERSION:
         raise ParseError("$.egraft", f"version {top.get('egraft')!r} where {VERSION} should stand",

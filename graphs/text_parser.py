@@ -117,7 +117,7 @@ class Parser:
     def integer(self, what: str) -> int:
         """Take an integer."""
         text = self.texts[self.at]
-        if self.kinds[self.at] != "number" or not re.fullmatch(r"[-+]?\d+", text):
+        if self.kinds[self.at] != "number" or not re.fullmatch(r"[-+]?\d{1,1000}", text):
             self.fail(what)
         self.at += 1
         return int(text)
@@ -389,10 +389,12 @@ class Parser:
 
     def number(self) -> int | float | tuple[str, int]:
         """A number; `nan(0x7fc00001)` gives the bits."""
-        if self.kinds[self.at] != "number":
+        if self.kinds[self.at] != "number" or len(self.texts[self.at]) > 1000:
             self.fail("a number")
         text = self.take()
         if text == "nan" and self.skip("("):
+            if not re.fullmatch("0x[0-9a-fA-F]{1,16}", self.texts[self.at]):
+                self.fail("the bits of a NaN in hexadecimal")
             bits = int(self.take(), 16)
             self.expect(")")
             return "bits", bits

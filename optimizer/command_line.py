@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; the console script exits with it."""
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == ["rules"] and len(words) > 1 and words[1] not in ("check", "show") and words[1][0] != "-":
+    if words[:1] == ["rules"] and len(words) > 1 and words[1] not in ("check", "show") and words[1][:1] != "-":
         words.insert(1, "show")  # `egraft rules NAME`
     try:
         result = typer.main.get_command(app).main(args=words, prog_name="egraft", standalone_mode=False)
@@ -47,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except typer.Exit as stop:
         return stop.exit_code
+    except SystemExit as stop:  # the parser ends so where nobody reads on (| head)
+        if isinstance(stop.__context__, BrokenPipeError):
+            return 0
+        raise
     except Exception as error:
         if hasattr(error, "format_message"):  # a usage error of the command line parser
             print(f"egraft: error[usage]: command line: {' '.join(error.format_message().split())}; "
@@ -147,6 +151,7 @@ def check(
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> int:
     """Compare two models by running them; exit status 0 equal, 1 different, 3 with --prove: neither."""
+    make_options({"precision": precision, "rtol": rtol, "atol": atol})  # refuses what is impossible
     from .commands import check_command
 
     return check_command(a, b, prove=prove, precision=precision, inputs=inputs, rtol=rtol, atol=atol,
@@ -183,6 +188,7 @@ def trace(
 @app.command()
 def bisect(model: Model, precision: Annotated[str, typer.Option()] = "rounding") -> int:
     """Find the smallest trace that still shows a difference."""
+    make_options({"precision": precision})
     from .commands import bisect_command
 
     return bisect_command(model, precision)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,7 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
         if place is not None:
             _check_place(option, place)
     check_database(options.timings)
+    _check_distinct(model, out, options, trace, report)
     if server is not None:
         from .remote import optimize_remotely
 
@@ -63,6 +66,18 @@ def _check_place(option: str, place: Path) -> None:
         raise InvalidOption(option, f"{str(place)!r} is no regular file", "give the name of a file")
     if not os.access(place.parent, os.W_OK):
         raise InvalidOption(option, f"the folder {str(place.parent)!r} cannot be written", "choose another place")
+
+
+def _check_distinct(model: Path, out: Path, options: Options, trace: Path | None, report: Path | None) -> None:
+    """Before any work: no file is written over another one of this run; only the result may replace the model."""
+    taken: dict[str, str] = {}
+    for option, place in (("-o", out), ("--trace", trace), ("--report", report), ("the model", model),
+                          ("--inputs", options.inputs), ("--timings", options.timings)):
+        if place is None:
+            continue
+        other = taken.setdefault(os.path.realpath(place), option)
+        if other != option and (other, option) != ("-o", "the model"):
+            raise InvalidOption(option, f"{str(place)!r} is also the file of {other}", "give each a file of its own")
 
 
 def check_database(path: str | Path | None) -> None:
@@ -101,10 +116,14 @@ def load_feeds(path: Path | None) -> dict[str, np.ndarray] | None:
     if path is None:
         return None
     try:
-        with np.load(path, allow_pickle=False) as data:
-            return {name: data[name] for name in data.files}
-    except (OSError, ValueError, EOFError) as error:
+        data = np.load(path, allow_pickle=False)
+        arrays = {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else None
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+            RuntimeError) as error:  # the last two: a compression that is not known, a password
         raise InvalidInput(str(path), f"not a readable .npz file ({error})", "write it with numpy.savez") from None
+    if arrays is None or not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise InvalidInput(str(path), "not an .npz file of arrays", "write it with numpy.savez")
+    return arrays
 
 
 def check_command(a: Path, b: Path, *, prove: bool, precision: str, inputs: Path | None, rtol: float | None,
@@ -153,7 +172,11 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
         print(f"{name}: {_describe(value)}")
     if outputs is not None:
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in results.items()}
-        np.savez(outputs, **arrays)
+        try:
+            np.savez(outputs, **arrays)
+        except OSError as error:
+            raise InvalidOption(f"--outputs {outputs}", f"the file cannot be written ({error.strerror})",
+                                "choose another place") from error
     return 0
 
 
@@ -294,8 +317,12 @@ def _take(timings: Any, action: str, other: Path | None) -> int:
                 raise InvalidInput(f"timings merge {other}", "not a timing database", "give a file of --timings")
         with Timings(str(other)) as source:
             return int(timings.merge(source))
-    with other.open(encoding="utf-8") as lines:
-        return int(timings.import_lines(lines))
+    try:
+        with other.open(encoding="utf-8") as lines:
+            return int(timings.import_lines(lines))
+    except UnicodeDecodeError:
+        raise InvalidInput(f"timings import {other}", "not a text file", "give what `egraft timings export` wrote"
+                           ) from None
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
@@ -311,6 +338,8 @@ def zoo_command(folder: Path, out: Path, options: Options) -> int:
 
     if not folder.is_dir():
         raise InvalidInput(str(folder), "not a folder", "give a folder of models")
+    if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
+        raise InvalidOption("-o", f"{str(out)!r} is no folder", "give the name of a folder")
     check_database(options.timings)
     return optimize_folder(folder, out, options, stream=sys.stdout)
 

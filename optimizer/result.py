@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from graphs import save
-from graphs.errors import InvalidInput
+from graphs.errors import InvalidInput, InvalidOption
 from graphs.ir import Graph
 
 TRACE_VERSION = 1
+STEP_KEYS = frozenset({"index", "rule", "exactness", "before", "after"})
 
 
 @dataclass
@@ -40,7 +41,12 @@ class Trace:
         if data.get("egraft_trace") != TRACE_VERSION:
             raise InvalidInput("trace", f"version {data.get('egraft_trace')!r} of the trace format",
                                f"write it again with this egraft (version {TRACE_VERSION})")
-        return Trace(list(data["steps"]), dict(data["refusals"]), dict(data["model"]))
+        steps, refusals, model = (data.get(key) for key in ("steps", "refusals", "model"))
+        whole = isinstance(steps, list) and all(isinstance(step, dict) and step.keys() >= STEP_KEYS for step in steps)
+        if not whole or not _is_table(refusals) or not isinstance(model, dict):
+            raise InvalidInput("trace", "its steps, refusals or model are not those of a trace",
+                               "give a file written by --trace")
+        return Trace(list(steps or ()), dict(refusals or {}), dict(model))
 
     def save(self, path: str | Path) -> None:
         """Write the JSON document."""
@@ -53,7 +59,7 @@ class Trace:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise InvalidInput(str(path), error.strerror or "cannot be read", "give the file of a trace") from None
-        except (json.JSONDecodeError, UnicodeDecodeError):
+        except (ValueError, RecursionError):
             raise InvalidInput(str(path), "not a JSON document", "give a file written by --trace") from None
         if not isinstance(data, dict):
             raise InvalidInput(str(path), "not a trace", "give a file written by --trace")
@@ -64,6 +70,10 @@ class Trace:
         from .replay import replay
 
         return replay(graph, self.steps)
+
+
+def _is_table(found: object) -> bool:
+    return isinstance(found, dict) and all(isinstance(row, dict) for row in found.values())
 
 
 @dataclass
@@ -89,7 +99,15 @@ class Result:
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file so that either the old or the whole new one is there."""
     target = Path(path)
-    handle, name = tempfile.mkstemp(dir=target.parent or Path(), prefix=f".{target.name}.")
+    try:
+        _write_text(target, text)
+    except OSError as error:
+        raise InvalidOption(str(target), f"the file cannot be written ({error.strerror})",
+                            "choose another place") from error
+
+
+def _write_text(target: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

@@ -8,7 +8,6 @@ import dataclasses
 import tempfile
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ class OnnxRuntimeCpu(MeasuredTarget):
 
     def available(self) -> str | None:
         """None, or that the package is missing."""
-        if find_spec("onnxruntime") is None:
-            return "the Python package onnxruntime is not installed; pip install 'egraft[ort]'"
+        if not providers_here():
+            return "the Python package onnxruntime is not installed, or broken; pip install 'egraft[ort]'"
         return None
 
     @property
@@ -172,8 +171,8 @@ def _is_false(training: Any, spec: NodeSpec) -> bool:
 @lru_cache(maxsize=1)
 def providers_here() -> Mapping[str, bool]:
     """Execution providers of the installed ONNX Runtime, empty without it."""
-    if find_spec("onnxruntime") is None:
+    try:
+        import onnxruntime
+    except ImportError:
         return {}
-    import onnxruntime
-
     return dict.fromkeys(onnxruntime.get_available_providers(), True)

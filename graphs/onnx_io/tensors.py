@@ -41,14 +41,19 @@ class ExternalFiles:
             raise MissingData(where, f"its data is in the file {location!r}, but the model came without a folder",
                               "give the model as a path, or say where its data lies (base_dir)")
         path = self.folder / location
-        real = Path(os.path.realpath(path))
+        try:
+            real = Path(os.path.realpath(path))
+            found = real.is_file()
+        except (OSError, ValueError):  # longer than names may be, or with a NUL in it
+            raise MissingData(where, f"its external data {location[:80]!r} is no possible file name",
+                              "write the model anew") from None
         homes = {Path(os.path.realpath(self.folder))}
         if self.model is not None:  # a model behind a link may have its data beside the real file
             homes.add(Path(os.path.realpath(self.model)).parent)
         if os.path.isabs(location) or not any(real.is_relative_to(home) for home in homes):
             raise MissingData(where, f"the path of its external data, {location!r}, leads outside the model's folder",
                               "put the file beside the model; paths outside are not allowed")
-        if not real.is_file():
+        if not found:
             raise MissingData(where, f"its external data {location!r} is missing", "put the file beside the model")
         return real
 

@@ -62,7 +62,7 @@ def coarsest_epsilon(graph: Graph) -> float:
     found = 2.0**-52
     for each in graph.walk():
         for node in each.nodes:
-            type_ = each.types.get(node.outputs[0])
+            type_ = each.types.get(node.outputs[0]) if node.outputs else None
             if node.op != "Cast" and isinstance(type_, TensorType) and type_.dtype in dtypes.FLOATS:
                 found = max(found, _epsilon(dtypes.numpy_dtype(type_.dtype)))
     return found

@@ -107,3 +107,11 @@ def test_errors_in_files_name_the_file(tmp_path: Path) -> None:
         load(tmp_path / "bad.txt")
     with pytest.raises(ParseError, match=r"latin\.json, byte 23.*UTF-8"):
         load(tmp_path / "latin.json")
+
+
+@pytest.mark.parametrize("text", ['graph "g" opset DIGITS () -> () {}',
+                                  '{"egraft": DIGITS}', 'graph "g" opset 17 () -> (y) { y = constant int64[] DIGITS }',
+                                  'graph "g" opset 17 () -> (y) { y = constant float32[] nan(zz) }'])
+def test_numbers_that_python_refuses_are_parse_errors(text: str) -> None:
+    with pytest.raises(ParseError):
+        load(text.replace("DIGITS", "9" * 10_000).encode())

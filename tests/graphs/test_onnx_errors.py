@@ -94,7 +94,8 @@ def test_an_ill_typed_node_is_named(tmp_path: Path) -> None:
     ({"location": "missing.bin"}, "missing.bin"), ({"location": "../secret.bin"}, "outside"),
     ({"location": "short.bin"}, "short.bin"), ({"location": "short.bin", "offset": "-4"}, "short.bin"),
     ({"location": "short.bin", "offset": "x"}, "no number"), ({"location": ""}, "missing"),
-    ({"location": "link.bin"}, "outside"),
+    ({"location": "link.bin"}, "outside"), ({"location": "a\0b"}, "no possible file name"),
+    ({"location": "x" * 5000}, "no possible file name"),
 ])  # fmt: skip
 def test_external_data_must_be_there_whole_and_inside(tmp_path: Path, entries: dict, found: str) -> None:
     folder = tmp_path / "model"

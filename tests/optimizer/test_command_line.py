@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,41 @@ def test_what_is_no_regular_file_stays(option: str, model: Path, tmp_path: Path,
     assert pipe.is_fifo() and not (tmp_path / "out.onnx").exists()
 
 
+def test_each_file_of_a_run_has_a_name_of_its_own(model: Path, tmp_path: Path, capsys: Output) -> None:
+    before, out = model.read_bytes(), tmp_path / "out.json"
+    for words in (["--trace", model], ["--trace", out], ["--report", out], ["--timings", out], ["--inputs", out]):
+        assert egraft("optimize", model, "-o", out, *words) == 2
+        one_line(capsys, str(words[0]), "is also the file of")
+    assert model.read_bytes() == before and not out.exists()
+
+
+def test_damaged_inputs(model: Path, tmp_path: Path, capsys: Output) -> None:
+    good, bad = tmp_path / "good.npz", tmp_path / "bad.npz"
+    np.savez(good, x=np.ones((2, 4), np.float32))
+    whole = good.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 3] ^= 255
+    np.save(tmp_path / "plain.npy", np.ones((2, 4), np.float32))
+    with zipfile.ZipFile(tmp_path / "text.npz", "w") as archive:
+        archive.writestr("x", b"no array")
+    for content in (whole[:-30], bytes(flipped), (tmp_path / "plain.npy").read_bytes(),
+                    (tmp_path / "text.npz").read_bytes()):
+        bad.write_bytes(content)
+        assert optimize(model, tmp_path / "out.onnx", "--inputs", bad) == 2
+        one_line(capsys, "bad.npz")
+
+
+@pytest.mark.parametrize("content", [
+    '{"egraft_trace": 1}', '{"egraft_trace": 1, "steps": [1], "refusals": {}, "model": {}}', "[" * 100_000,
+    '{"egraft_trace": 1, "steps": [{"index": 0}], "refusals": {}, "model": {}}', "9" * 10_000, "[1]",
+    '{"egraft_trace": 1, "steps": [], "refusals": {"a": 3}, "model": {}}',
+], ids=range(7))
+def test_damaged_traces(content: str, tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "t.json").write_text(content)
+    assert egraft("trace", tmp_path / "t.json") == 2
+    one_line(capsys, "trace")
+
+
 @pytest.mark.parametrize("words", [["--timings"], ["--target", "onnxruntime:cpu@"]], ids=" ".join)
 def test_a_file_that_is_no_database_stays(words: list[str], model: Path, tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "own").mkdir()
@@ -313,6 +350,27 @@ def test_targets(capsys: Output) -> None:
     assert egraft("targets") == 0
     out = capsys.readouterr().out
     assert "egraft:cpu" in out and "roofline" in out and "available" in out
+
+
+def test_a_reader_that_goes_away_is_no_error(capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> None:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr("optimizer.commands.rules_command", gone)
+    assert egraft("rules") == 0
+
+
+@pytest.mark.parametrize("words", [
+    ["rules", ""], ["bisect", "MODEL", "--precision", "some"], ["check", "MODEL", "MODEL", "--rtol", "nan"],
+    ["check", "MODEL", "MODEL", "--atol", "-1"], ["check", "MODEL", "MODEL", "--seed", "-1"],
+    ["zoo", "FOLDER", "-o", "MODEL"], ["run", "MODEL", "--outputs", "FOLDER/none/x.npz"],
+    ["timings", "import", "MODEL", "--timings", "FOLDER/t.db"],
+    ["timings", "export", "FOLDER", "--timings", "FOLDER/t.db"],
+], ids=" ".join)  # fmt: skip
+def test_impossible_words(words: list[str], model: Path, tmp_path: Path, capsys: Output) -> None:
+    given = [word.replace("MODEL", str(model)).replace("FOLDER", str(tmp_path)) for word in words]
+    assert egraft(*given) == 2
+    one_line(capsys)
 
 
 def test_timings(tmp_path: Path, capsys: Output) -> None:

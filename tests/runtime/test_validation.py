@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from graphs.builder import Builder, Value
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 from graphs.text import parse_graph
 from runtime import validate
 from runtime.validation import Validation, compare_feeds
+from runtime.validation.twins import coarsest_epsilon
 
 X = 'graph "g" opset 17 (x: float32[n, 12]) -> (y) { %s }'
 INTS = 'graph "g" opset 17 (x: int32[n, 12]) -> (y) { %s }'
@@ -276,3 +277,9 @@ def test_nothing_but_nan_is_no_comparison() -> None:
     graph = parse_graph(X % "k = constant float32[] -1\n a = Mul(x, x)\n b = Mul(a, k)\n y = Log(b)")
     verdict = validate(graph, graph)
     assert verdict.status == "not validated" and "NaN" in verdict.reason
+
+
+def test_a_node_without_outputs() -> None:
+    graph = parse_graph('graph "g" opset 17 (x: float32[2]) -> (y) { y = Relu(x) }')
+    graph.nodes.append(Node("Print", ("x",), (), {}, "my"))
+    assert coarsest_epsilon(graph) == 2.0**-23
