@@ -10,6 +10,7 @@ from rules.declare import Operand
 from rules.engine import Built, Replacement
 
 from .terms import ABSENT, Head, Tables, Term
+from .values import Values
 
 Key = tuple[int, int, tuple[int, ...]]
 
@@ -54,6 +55,7 @@ class Snapshot:
         self.told: set[int] = set()
         self._swaps: set[Term] = set()
         self.conflicts: list[tuple[tuple[int, int], tuple[str, str]]] = []
+        self.values = Values(tables)
 
     def update(self, classes: list[int]) -> News:
         """Take over the classes of the e-graph."""
@@ -143,7 +145,18 @@ class Snapshot:
             if facts is not None and leaf.facts != facts:
                 return None, None
             facts, value = leaf.facts, leaf.value
-        return (None, None) if facts is None else (facts, value)
+        if facts is None:
+            value = self._computed(class_)
+            return (None, None) if value is None else (value.facts, value)
+        return facts, value
+
+    def _computed(self, class_: int) -> Constant | None:
+        """The elements of a constant class that only nodes compute, from its first node that can be computed here."""
+        for label in self.members.get(class_, ()):
+            value = self.values.of(label)
+            if value is not None:
+                return value
+        return None
 
     def insert(self, new: Replacement, built: list[int]) -> int:
         """The label of what a rule made; labels of new and of refound nodes are appended to `built`."""

@@ -9,6 +9,9 @@ import pytest
 from .harness import cases, expected_failures, run_case
 
 
+TRIES = 3
+
+
 @pytest.fixture(scope="module")
 def timings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One timing database for the worker, so that equal nodes are measured once."""
@@ -16,7 +19,14 @@ def timings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _judge(pack: str, folder: Path, tmp_path: Path, timings: Path) -> None:
-    status, why = run_case(folder, tmp_path, timings)
+    """Which of several equal graphs is handed back is measured, and on a busy machine a measurement can be off: a
+    graph that has too many nodes is measured anew (with an empty database). Wrong results are never tried again."""
+    for attempt in range(TRIES):
+        work = tmp_path / str(attempt)
+        work.mkdir()
+        status, why = run_case(folder, work, timings if attempt == 0 else work / "timings.db")
+        if "node(s)" not in why:
+            break
     known = expected_failures(pack).get(folder.name)
     if known is not None:
         assert status != "ok", f"{folder.name} passes now: take it off expected_failures_{pack}.txt"
