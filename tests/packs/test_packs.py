@@ -8,7 +8,6 @@ import pytest
 
 from .harness import cases, expected_failures, run_case
 
-
 TRIES = 3
 
 
