@@ -52,10 +52,18 @@ def summary(report: Mapping[str, Any]) -> str:
         lines.append(f"validated  {validation.get('summary', '')}")
     lines.append(f"trace      {report['steps']} steps")
     for row in report.get("not_used", [])[:6]:
-        lines.append(f"found, does not pay on this target: {row['rule']} ({row['places']} places)")
+        lines.append(f"found, {unused_because(row)}: {row['rule']} ({row['places']} places)")
     for warning in report.get("warnings", []):
         lines.append(f"warning    {warning}")
     return "\n".join(lines)
+
+
+def unused_because(row: Mapping[str, Any]) -> str:
+    """Why a rule that fired is not in the result, from the node times of its example."""
+    example = row.get("example")
+    if example and example["new_seconds"] < example["old_seconds"]:
+        return "another rewrite is better here"
+    return "does not pay on this target"
 
 
 def _measured_line(measured: Mapping[str, Any] | None) -> str:

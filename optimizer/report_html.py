@@ -10,6 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from .report import unused_because
+
 WIDTH = 640.0
 
 
@@ -149,4 +151,5 @@ def stage_bars(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds_text, "count": count_text, "bytes": bytes_text, "ratio": ratio_text, "short": short_text,
     "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot, "stage_bars": stage_bars,
+    "unused_because": unused_because,
 }  # fmt: skip

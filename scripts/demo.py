@@ -22,6 +22,7 @@ from graphs import Graph, load, save, zoo
 from graphs.errors import EgraftError
 from optimizer.options import Options
 from optimizer.remote import Client
+from optimizer.report import unused_because
 from runtime.feeds import input_symbols
 
 BUILT, TRAINED = "bert-12", "ppocr-cls"
@@ -202,7 +203,7 @@ def lines(report: dict[str, Any], summary: dict[str, Any]) -> Iterator[str]:
         yield "error      none: the input came back" if report["unchanged"] else "error      not validated"
     yield f"trace      {report['steps']} steps: {rules(report['rules_used'])}"
     for row in report.get("not_used", [])[:4]:
-        yield f"           found, does not pay on this target: {row['rule']} ({row['places']} places)"
+        yield f"           found, {unused_because(row)}: {row['rule']} ({row['places']} places)"
     for candidate in report.get("fusion_candidates", [])[:1]:
         yield f"           fusion candidate: {candidate['expression']} ({candidate['count']} places)"
     for warning in report.get("warnings", []):
