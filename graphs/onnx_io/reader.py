@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
@@ -15,17 +16,20 @@ from ..ir import Graph, NameSupply, Node
 from ..structure import check_structure, drop_unused_constants
 from ..types import TensorType, Type
 from ..versions import Original, canonicalize
-from .naming import own_names, rename_definitions
+from .naming import nested_graphs, own_names, rename_definitions
 from .tensors import ExternalFiles, read_sparse, read_tensor
 from .values import read_attribute, read_type
 
 _FIX = "correct the model"
+_MAX_NODES = 2_000_000  # of a model with all functions inlined
+_CALL_DEPTH = 64
 
 
 def read_model(model: ModelProto, files: ExternalFiles) -> Graph:
     """The graph of a model, checked, in canonical form, with inferred types. The proto is taken apart."""
     reader = Reader(read_opsets(model.opset_import), model.ir_version or 3, files)
     reader.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    _check_expansion(model.graph, reader.functions)
     if reader.ir_version < 3 and not model.opset_import:
         reader.opsets = {"": 1}
     proto = model.graph
@@ -67,6 +71,31 @@ def read_opsets(imports: object) -> dict[str, int]:
 
 def _domain(text: str) -> str:
     return "" if text == "ai.onnx" else text
+
+
+def _check_expansion(proto: GraphProto, functions: Mapping[tuple[str, str, str], onnx.FunctionProto]) -> None:
+    """A few functions that call each other twice stand for more nodes than any runtime holds."""
+    calls = {key: _operators(function.node) for key, function in functions.items()}
+    sizes = dict.fromkeys(calls, 1)
+    for _ in range(_CALL_DEPTH if calls else 0):
+        former = sizes
+        sizes = {key: min(_MAX_NODES + 1, sum(count * former.get(name, 1) for name, count in called.items()))
+                 for key, called in calls.items()}
+        if sizes == former:
+            break
+    total = sum(count * sizes.get(name, 1) for name, count in _operators(proto.node).items()) if calls else 0
+    if total > _MAX_NODES:
+        raise InvalidModel("functions", f"its calls stand for more than {_MAX_NODES} nodes", "inline fewer calls, or "
+                           "correct functions that call themselves")
+
+
+def _operators(nodes: Iterable[NodeProto]) -> Counter[tuple[str, str, str]]:
+    found: Counter[tuple[str, str, str]] = Counter()
+    for node in nodes:
+        found[_domain(node.domain), node.op_type, node.overload] += 1
+        for inner in nested_graphs(node):
+            found += _operators(inner.node)
+    return found
 
 
 def _check_opsets(graph: Graph, opsets: Mapping[str, int]) -> None:

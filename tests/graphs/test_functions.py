@@ -135,6 +135,15 @@ def test_recursion_is_refused() -> None:
         inline_functions(graph)
 
 
+def test_functions_that_double_are_refused_when_read() -> None:
+    bodies = [function("F0", [helper.make_node("Neg", ["a"], ["b"])])]
+    bodies += [function(f"F{level}", [call(f"F{level - 1}", ["a"], ["t"]), call(f"F{level - 1}", ["t"], ["b"])])
+               for level in range(1, 41)]
+    assert load_onnx(model([call("F9", ["x"], ["y"])], bodies).SerializeToString()).functions
+    with pytest.raises(InvalidModel, match="stand for more than"):
+        load_onnx(model([call("F40", ["x"], ["y"])], bodies).SerializeToString())
+
+
 def test_a_function_named_like_an_operator_is_a_function() -> None:
     body = helper.make_function("", "Relu", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], TWO[:1])
     graph = load_onnx(model([helper.make_node("Relu", ["x"], ["y"])], [body]).SerializeToString())
