@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -11,6 +12,8 @@ from graphs.errors import EgraftError
 from .options import Options
 from .pipeline import optimize_file
 from .result import write_text
+
+_log = logging.getLogger(__name__)
 
 
 def optimize_folder(folder: Path, out: Path, options: Options, stream: TextIO) -> int:
@@ -45,6 +48,10 @@ def _one(model: Path, place: Path, options: Options) -> dict[str, Any]:
         write_text(report_path, json.dumps({**result.report, "batch_key": key}, indent=1) + "\n")
     except EgraftError as error:
         return {"state": "failed", "error": str(error)}
+    except Exception as error:  # a defect of egraft must not end the night's batch; the summary and exit status tell
+        _log.exception("%s", model)
+        return {"state": "failed", "error": f"egraft: error[internal]: {model}: {type(error).__name__}: {error}; "
+                                            "please report it"}
     return {"state": "done", **_facts(result.report)}
 
 
