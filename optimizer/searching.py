@@ -30,6 +30,7 @@ SMALL_SECONDS = 2e-3
 TINY_SECONDS, TINY_NOISE_SECONDS = 5e-5, 6e-6
 # A rule that makes nodes never chosen is "found, does not pay"; shown are this many.
 SHOWN_UNUSED = 30
+EXACT_ROUNDS = 4
 SHOWN_CHARACTERS = 100  # of a constant in a step
 
 
@@ -190,8 +191,12 @@ def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock
             best = extract.greedy(saturated, prices)
             if not _measure_chosen(saturated, best, prices, context):
                 break
-        best = extract.exact(saturated, prices, context.effort.extract_seconds)
-        if _measure_chosen(saturated, best, prices, context):
+        # Until all that is chosen was measured: a later run with the same database then chooses the same.
+        for _ in range(EXACT_ROUNDS):
+            best = extract.exact(saturated, prices, context.effort.extract_seconds)
+            if not _measure_chosen(saturated, best, prices, context):
+                break
+        else:
             best = None
     clock.enter("extract")
     selections: dict[str, extract.Selection] = {}
