@@ -145,18 +145,23 @@ class Snapshot:
             if facts is not None and leaf.facts != facts:
                 return None, None
             facts, value = leaf.facts, leaf.value
-        if facts is None:
-            value = self._computed(class_)
-            return (None, None) if value is None else (value.facts, value)
-        return facts, value
+        return self._computed(class_) if facts is None else (facts, value)
 
-    def _computed(self, class_: int) -> Constant | None:
-        """The elements of a constant class that only nodes compute, from its first node that can be computed here."""
-        for label in self.members.get(class_, ()):
-            value = self.values.of(label)
-            if value is not None:
-                return value
-        return None
+    def _computed(self, class_: int) -> tuple[Facts | None, Constant | None]:
+        """Facts of a constant class that only nodes compute. Where its members differ by rounding, only what holds
+        for each of them is a fact of the class, and no elements are known."""
+        found = [value for label in self.members.get(class_, ()) if (value := self.values.of(label)) is not None]
+        if not found:
+            return None, None
+        first = found[0]
+        if all(value == first for value in found[1:]):
+            return first.facts, first
+        each = [value.facts for value in found]
+        lows = [facts.low for facts in each if facts.low is not None]
+        highs = [facts.high for facts in each if facts.high is not None]
+        known = len(lows) == len(highs) == len(each)
+        return Facts(None, min(lows) if known else None, max(highs) if known else None,
+                     all(facts.finite for facts in each), all(facts.integral for facts in each)), None
 
     def insert(self, new: Replacement, built: list[int]) -> int:
         """The label of what a rule made; labels of new and of refound nodes are appended to `built`."""
