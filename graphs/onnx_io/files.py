@@ -17,12 +17,14 @@ from ..constants import Constant
 from ..errors import InvalidModel, InvalidOption
 from ..ir import Graph
 from .reader import read_model
+from .sift import sift
 from .stream import model_pieces
 from .tensors import ExternalFiles, to_bytes, write_tensor
 from .writer import to_model_proto
 
 INLINE_LIMIT = 1_500_000_000  # bytes of weights in one file; protobuf ends at 2 GB
 _EXTERNAL_THRESHOLD = 1024  # bytes; smaller tensors stay in the model file
+_SIFTED_BYTES = 8 << 20  # of a file; a smaller one is read sooner as a whole
 _PAGE = 4096
 _PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 
@@ -37,7 +39,7 @@ def load_onnx(source: str | os.PathLike[str] | bytes, base_dir: str | os.PathLik
         return _parse(bytes(source), "the model", files)
     path = Path(source)
     files = ExternalFiles(Path(base_dir) if base_dir is not None else path.parent, path)
-    graph = _parse(read_bytes(path), str(path), files)
+    graph = _sifted(path, files) or _parse(read_bytes(path), str(path), files)
     graph.extras["source"] = os.path.realpath(path)
     return graph
 
@@ -48,6 +50,20 @@ def read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidModel(str(path), f"the file cannot be read ({error.strerror})", "check the path") from error
+
+
+def _sifted(path: Path, files: ExternalFiles) -> Graph | None:
+    """The graph of a large file whose weights are not copied; None where it is read as a whole like any other."""
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            sifted = sift(file, size) if size >= _SIFTED_BYTES else None
+    except OSError:
+        return None
+    if sifted is None:
+        return None
+    files.weights = sifted.weights
+    return _parse(sifted.message, str(path), files)
 
 
 def _parse(data: bytes, where: str, files: ExternalFiles) -> Graph:

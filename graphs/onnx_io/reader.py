@@ -165,8 +165,9 @@ class Reader:
         return graph
 
     def _initializers(self, proto: GraphProto, graph: Graph) -> None:
-        for tensor in proto.initializer:
-            self._define(graph, tensor.name, read_tensor(tensor, self.files))
+        sifted, self.files.weights = self.files.weights, {}  # of the outermost graph, which is read first
+        for position, tensor in enumerate(proto.initializer):
+            self._define(graph, tensor.name, read_tensor(tensor, self.files, sifted.get(position)))
         for sparse in proto.sparse_initializer:
             self._define(graph, sparse.values.name, read_sparse(sparse, self.files))
 

@@ -49,18 +49,18 @@ def model_pieces(graph: Graph, opset: int | None = None) -> Iterator[bytes | mem
         constant = streamed.get(name)
         size = constant.nbytes if constant is not None else 0
         if constant is not None:
-            text += _TENSOR_RAW_DATA + _varint(size)
-        piece = _GRAPH_INITIALIZER + _varint(len(text) + size) + text
+            text += _TENSOR_RAW_DATA + varint(size)
+        piece = _GRAPH_INITIALIZER + varint(len(text) + size) + text
         initializers.append((piece, constant))
         length += len(piece) + size
-    yield rest_of_model + _MODEL_GRAPH + _varint(length) + rest_of_graph
+    yield rest_of_model + _MODEL_GRAPH + varint(length) + rest_of_graph
     for piece, constant in initializers:
         yield piece
         if constant is not None:
             yield to_bytes(constant)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """A number as protocol buffers write it: seven bits a byte, the last without the high bit."""
     found = bytearray()
     while number > 0x7F:

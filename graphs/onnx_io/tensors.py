@@ -24,10 +24,11 @@ _MAX_DENSE = 1 << 28  # elements of a sparse tensor that may be written out dens
 
 
 class ExternalFiles:
-    """The files beside a model that hold its weights, each mapped into memory once."""
+    """Weights that are not in the message of a model: in files beside it, each mapped into memory once, or sifted."""
 
     def __init__(self, folder: Path | None, model: Path | None = None) -> None:
         self.folder, self.model = folder, model
+        self.weights: dict[int, np.ndarray] = {}  # bytes that were kept out of the message, by initializer (see `sift`)
         self._maps: dict[Path, np.ndarray] = {}
 
     @property
@@ -88,8 +89,8 @@ def _map(path: Path) -> np.ndarray:
         raise MissingData(str(path), f"the file cannot be read ({error.strerror})", "check the file") from error
 
 
-def read_tensor(tensor: TensorProto, files: ExternalFiles) -> Constant:
-    """The constant of a TensorProto; its bytes are checked now."""
+def read_tensor(tensor: TensorProto, files: ExternalFiles, sifted: np.ndarray | None = None) -> Constant:
+    """The constant of a TensorProto; its bytes are checked now. `sifted` are those that the message lacks."""
     where = f"tensor {tensor.name!r}"
     dtype = dtypes.FROM_ONNX.get(tensor.data_type)
     if dtype is None:
@@ -108,8 +109,8 @@ def read_tensor(tensor: TensorProto, files: ExternalFiles) -> Constant:
     count = math.ceil(size * dtypes.item_bytes(dtype))
     if tensor.data_location == TensorProto.EXTERNAL:
         raw: object = files.read(tensor, count)
-    elif tensor.HasField("raw_data"):
-        raw = tensor.raw_data
+    elif sifted is not None or tensor.HasField("raw_data"):
+        raw = tensor.raw_data if sifted is None else sifted
         if len(raw) != count:  # type: ignore[arg-type]
             raise InvalidModel(where, f"{len(raw)} bytes of data where {type_} takes {count}",  # type: ignore[arg-type]
                                "the file is damaged")
