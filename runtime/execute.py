@@ -146,17 +146,28 @@ def seeded(seed: object) -> np.random.Generator:
 
 def _with_runtime_attributes(record: Operator, kernel: kernels.Kernel, attrs: dict[str, object],
                              late: list[tuple[str, int]]) -> NodeFunction:
-    numbers = {name for name, _ in late if attribute_kind(record.name, record.domain, name) in _NUMBERS}
+    numbers = {name for name, _ in late if _is_number(record.name, record.domain, name)}
 
     def call(inputs: Values) -> Values:
         resolved = dict(attrs)
         for name, index in late:
-            value = runtime_attribute(inputs[index])
-            is_number = name in numbers and isinstance(value, tuple) and len(value) == 1
-            resolved[name] = value[0] if is_number else value  # type: ignore[index]
+            resolved[name] = _unpacked(runtime_attribute(inputs[index]), name in numbers)
         return kernel(resolved, inputs)
 
     return call
+
+
+def runtime_value(op: str, domain: str, name: str, array: np.ndarray) -> object:
+    """The value that an attribute of an operator takes from the content of its static input."""
+    return _unpacked(runtime_attribute(array), _is_number(op, domain, name))
+
+
+def _is_number(op: str, domain: str, name: str) -> bool:
+    return attribute_kind(op, domain, name) in _NUMBERS
+
+
+def _unpacked(value: object, is_number: bool) -> object:
+    return value[0] if is_number and isinstance(value, tuple) and len(value) == 1 else value
 
 
 def runtime_attribute(array: np.ndarray) -> object:

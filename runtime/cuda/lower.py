@@ -1,0 +1,115 @@
+"""One node at a time: computed on the host where its inputs are known there, lowered, or left to NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from graphs import dims
+from graphs.constants import Constant
+from graphs.dims import Expr
+from graphs.ir import Graph, Node
+from graphs.operators import is_pure
+from graphs.types import TensorType
+from runtime.execute import Context, as_value, prepare
+
+from . import lowering
+from .emitter import Emitter, NoKernel, Recorder
+from .tensor import Tensor
+
+
+class Lowered(Protocol):
+    """A recorder that NumPy's nodes can be handed to."""
+
+    on_host: list[str]
+    views: int
+
+    def run_on_host(self, node: Node, call: Callable[..., Any], inputs: Sequence[Any],
+                    types: Sequence[TensorType | None]) -> Sequence[Any]:
+        """Run the node on NumPy: input values in, one value for each output out."""
+
+
+@dataclass
+class Values:
+    """What lowering knows of a graph: types at the sizes of this run, constants, and NumPy's functions of nodes."""
+
+    graph: Graph
+    sizes: Mapping[str, int]
+    context: Context
+    constants: dict[str, Tensor] = field(default_factory=dict)
+
+    def constant(self, name: str, constant: Constant) -> Any:
+        """A constant of the graph as a value of the host."""
+        if name not in self.constants:
+            self.constants[name] = Tensor.known(constant.array)
+        return self.constants[name]
+
+    def function(self, node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
+        """NumPy's function of a node."""
+        return prepare(node, self.context, self.graph.types)
+
+    def type_of(self, name: str) -> TensorType | None:
+        """The type of a value with the sizes of this run put in, as far as they are known."""
+        type_ = self.graph.types.get(name)
+        if not isinstance(type_, TensorType) or type_.shape is None:
+            return None
+        shape = tuple(dims.evaluate(dim, self.sizes) if isinstance(dim, Expr) else dim for dim in type_.shape)
+        return None if any(dim is None for dim in shape) else TensorType(type_.dtype, shape)  # type: ignore[arg-type]
+
+
+def lower_node(node: Node, environment: dict[str, Any], recorder: Any, values: Values) -> None:
+    """Put the node's outputs into the environment (name -> Tensor, another value of the host, or None).
+
+    Raises NeedsValue where a size depends on data and the recorder cannot tell it.
+    """
+    inputs = [environment[name] for name in reads(node)]
+    found: Sequence[Any] | None = _known(node, inputs, values)
+    if found is None:
+        found = _lowered(node, inputs, recorder, values)
+    for name, value in zip(node.outputs, found):
+        if name:
+            environment[name] = value
+
+
+def reads(node: Node) -> list[str]:
+    """Names that a node reads: its inputs, then what its bodies capture (the order of `prepare`)."""
+    captured = dict.fromkeys(name for graph in node.graphs for name in graph.captured())
+    return [*node.inputs, *captured]
+
+
+def _known(node: Node, inputs: Sequence[Any], values: Values) -> list[Any] | None:
+    """The outputs, where every input is known on the host: arithmetic on sizes, and nodes of constants."""
+    if not is_pure(node) or not inputs or any(True for _ in node.graphs):
+        return None
+    arrays: list[Any] = []
+    for each in inputs:
+        if isinstance(each, Tensor) and each.host is None:
+            return None
+        arrays.append(each.host if isinstance(each, Tensor) else each)
+    with np.errstate(all="ignore"):
+        return [to_value(each) for each in values.function(node)(arrays)]
+
+
+def to_value(value: object) -> Any:
+    """What NumPy gave, as a value of the environment."""
+    array = as_value(value)
+    return Tensor.known(array) if isinstance(array, np.ndarray) else array
+
+
+def _lowered(node: Node, inputs: Sequence[Any], recorder: Recorder, values: Values) -> Sequence[Any]:
+    lower = None if node.is_opaque or any(True for _ in node.graphs) else lowering.find(node.op, node.domain)
+    reason = "no GPU kernel"
+    if lower is not None and all(each is None or isinstance(each, Tensor) for each in inputs):
+        try:
+            emitter = Emitter(node, inputs, recorder)
+            lower(emitter)
+            return emitter.outputs
+        except NoKernel as error:
+            reason = str(error)
+    target: Lowered = recorder  # type: ignore[assignment]
+    target.on_host.append(f"{node.label}: {reason}")
+    types = [values.type_of(name) if name else None for name in node.outputs]
+    return target.run_on_host(node, values.function(node), inputs, types)

@@ -1,0 +1,7 @@
+"""Lowerings of the attention operators."""
+
+from __future__ import annotations
+
+from . import rows
+
+LOWERINGS, lowering = rows()

@@ -1,0 +1,7 @@
+"""Lowerings of the indexing operators."""
+
+from __future__ import annotations
+
+from . import rows
+
+LOWERINGS, lowering = rows()
