@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -89,3 +90,21 @@ class Device(ABC):
     def capture(self, queue: Callable[[], None]) -> Callable[[], None] | None:
         """What `queue` launches as one unit that can be replayed; None where the device cannot."""
         return None
+
+    def time(self, queue: Callable[[], None], count: int) -> list[float]:
+        """Seconds on the device of each of `count` runs of what `queue` launches, caches flushed before each.
+
+        A device with a clock of its own (events) overrides this; here it is wall time around a run that is waited for.
+        """
+        found = []
+        for _ in range(count):
+            self.flush()
+            self.synchronize()
+            start = perf_counter()
+            queue()
+            self.synchronize()
+            found.append(perf_counter() - start)
+        return found
+
+    def flush(self) -> None:  # noqa: B027 - a device may have no caches
+        """Put other data into the caches, so that a measurement reads from memory."""
