@@ -21,6 +21,10 @@ def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     if not proof.joined:
         apart = [name for name, joined in proof.outputs.items() if not joined]
         print(f"not proved: {', '.join(apart)} not joined by {len(rules)} rules ({proof.stop})")
+        if proof.left_out:
+            limits = budget.FOLDING
+            print(f"{proof.left_out} constants were not computed: more than {limits.elements} elements, or more than "
+                  f"{limits.bytes >> 20} MiB in all")
         return False
     print(f"proved equal ({proof.exactness}) in {len(proof.steps)} steps, after normalization of both")
     for index, step in enumerate(proof.steps):

@@ -7,9 +7,10 @@ from collections.abc import Collection, Sequence
 from graphs.ir import Graph
 from rules.declare import Rule
 
-from .budget import HIGH, LOW, NORMAL, Budget
+from .budget import HIGH, LOW, NORMAL, Budget, Folding
 from .encode import Encoded, encode
 from .saturated import ENode, Saturated, read_back
+from .values import storable
 from .worker import POOL, saturate_tables
 
 __all__ = ["HIGH", "LOW", "NORMAL", "Budget", "ENode", "Saturated", "prepare", "run", "saturate"]
@@ -30,11 +31,13 @@ def saturate(graph: Graph, rules: Sequence[Rule], budget: Budget = NORMAL,
     return run(encode(graph, keep), rules, budget)
 
 
-def run(encoded: Encoded, rules: Sequence[Rule], budget: Budget) -> Saturated:
-    """Saturate encoded terms; without the rules that turn out to be unsound, if any do."""
+def run(encoded: Encoded, rules: Sequence[Rule], budget: Budget, folding: Folding | None = None) -> Saturated:
+    """Saturate encoded terms; without the rules that turn out to be unsound, if any do. With `folding`, constants are
+    computed, and those of equal content are one class."""
     rules, dropped = list(rules), []
+    stored = {} if folding is None else storable(encoded.large_constants(), folding)
     while True:
-        outcome = saturate_tables(encoded.tables, rules, budget)
+        outcome = saturate_tables(encoded.tables, rules, budget, folding, stored)
         if not outcome.conflicts or not rules:  # without rules only equal nodes merged
             break
         # An unsound rule joined values of different type: nothing of this e-graph may be used.

@@ -24,6 +24,16 @@ class Budget:
     memory: int = 6 << 30
 
 
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """How much a proof may compute of constants: elements of one, bytes of all that are computed, and as many bytes
+    of the model's own constants that it may look at. What is left out is counted."""
+
+    elements: int = 1 << 26
+    bytes: int = 1 << 29
+
+
+FOLDING = Folding()
 LOW = Budget(iterations=5, nodes=4_000, matches=300, seconds=8.0, hard_seconds=30.0)
 NORMAL = Budget()
 HIGH = Budget(iterations=25, nodes=40_000, matches=4_000, seconds=120.0, hard_seconds=300.0)

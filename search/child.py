@@ -10,16 +10,18 @@ import resource
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from graphs.constants import Constant
 from rules.declare import Rule
 
 from . import egraph as _egraph  # noqa: F401  egglog is imported while the process waits for its first job
-from .budget import Budget
+from .budget import Budget, Folding
 from .saturation import Outcome, Saturation
 from .terms import Tables
+from .values import Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Job:
     tables: Tables
     rules: list[RuleName]
     budget: Budget
+    folding: Folding | None = None  # compute constants and merge those of equal content
+    stored: dict[int, Constant] = field(default_factory=dict)  # leaf index -> a constant that may be computed with
 
 
 CHECKPOINT_SECONDS = 2.0
@@ -89,7 +93,8 @@ def perform(job: Job, connection: Connection) -> Outcome:
             connection.send_bytes(b"c" + pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
             last = time.perf_counter()
 
-    saturation = Saturation(job.tables, find_rules(job.rules), job.budget, checkpoint)
+    contents = None if job.folding is None else Contents(job.tables, job.stored, job.folding)
+    saturation = Saturation(job.tables, find_rules(job.rules), job.budget, checkpoint, contents)
     return saturation.run()
 
 

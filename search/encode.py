@@ -43,6 +43,12 @@ class Encoded:
     spelled_anew: set[int] = field(default_factory=set)
     shared: Shared | None = None
 
+    def large_constants(self) -> dict[int, Constant]:
+        """Constants of graphs that share tables, by the index of their leaf, where the leaf has no value itself."""
+        known = {} if self.shared is None else self.shared.constants
+        return {index: known[leaf.key] for index, leaf in enumerate(self.tables.leaves)
+                if leaf.kind == "constant" and leaf.value is None and leaf.key in known}
+
 
 def encode(graph: Graph, keep: Collection[str] = (), shared: Shared | None = None) -> Encoded:
     """The terms of a graph. Nodes named in `keep` are left as they are."""

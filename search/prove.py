@@ -10,7 +10,7 @@ from graphs.ir import Graph
 from rules.declare import Match, Rule, rule
 
 from . import run
-from .budget import NORMAL, Budget
+from .budget import FOLDING, NORMAL, Budget, Folding
 from .encode import Encoded, Shared, encode
 from .saturated import ENode, Saturated
 from .selection import Selection
@@ -33,7 +33,7 @@ class Proof:
     """Whether every output of two graphs was joined; `outputs` says it for each (by the first graph's names).
 
     `steps` lead from the first graph to the second where all are joined. `stop` says why the search ended; a proof
-    that was not found says nothing about the graphs.
+    that was not found says nothing about the graphs. `left_out`: constants that the budget did not let be computed.
     """
 
     joined: bool
@@ -41,9 +41,11 @@ class Proof:
     steps: list[Step] = field(default_factory=list)
     stop: str = ""
     exactness: str = "exact"  # the weakest class among the steps
+    left_out: int = 0
 
 
-def prove(a: Graph, b: Graph, rules: Sequence[Rule], budget: Budget = NORMAL) -> Proof:
+def prove(a: Graph, b: Graph, rules: Sequence[Rule], budget: Budget = NORMAL,
+          folding: Folding | None = FOLDING) -> Proof:
     """Join two graphs by saturation. Inputs and outputs correspond by name, or by position where names differ.
 
     Raises InvalidOption where the inputs or outputs do not correspond.
@@ -55,10 +57,10 @@ def prove(a: Graph, b: Graph, rules: Sequence[Rule], budget: Budget = NORMAL) ->
     shared.inputs = {theirs: first.labels[mine] for mine, theirs in inputs}
     second = encode(b, shared=shared)
     first.tables = shared.tables
-    saturated = run(first, [*rules, _identity], budget)
+    saturated = run(first, [*rules, _identity], budget, folding)
     joined = {mine: saturated.classes[first.labels[mine]] == saturated.classes[second.labels[theirs]]
               for mine, theirs in outputs}
-    proof = Proof(all(joined.values()), joined, stop=saturated.stop)
+    proof = Proof(all(joined.values()), joined, stop=saturated.stop, left_out=saturated.left_out)
     if proof.joined:
         renaming = {theirs: mine for mine, theirs in [*inputs, *outputs]}
         proof.steps = rebuild(a, saturated, _choice_of(second, saturated), _renamed(b, renaming, a))

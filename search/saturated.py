@@ -76,6 +76,8 @@ class Saturated:
     conflicts: list[Conflict] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     bytes_of: dict[int, float] = field(default_factory=dict)
+    computed: list[Firing] = field(default_factory=list)  # constants of equal content, as firings of COMPUTED
+    left_out: int = 0  # constants that were not computed because of the budget
 
     @cached_property
     def of_label(self) -> dict[int, ENode]:
@@ -145,7 +147,8 @@ def read_back(encoded: Encoded, outcome: Outcome, rules: Sequence[Rule]) -> Satu
     return Saturated(graph, encoded, tables, rules, classes, enodes, by_class, types, constant,
                      [classes[encoded.labels[name]] for name in graph.outputs], incumbent, outcome.firings,
                      {rules[index].name: each for index, each in sorted(outcome.refusals.items())}, outcome.stop,
-                     statistics, outcome.conflicts, outcome.errors)
+                     statistics, outcome.conflicts, outcome.errors, computed=outcome.computed,
+                     left_out=outcome.left_out)
 
 
 def _enodes(encoded: Encoded, tables: Tables, classes: list[int]) -> list[ENode]:

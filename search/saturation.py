@@ -21,8 +21,12 @@ from .compile import Variant, heads_of, variants
 from .matches import Found, Reader
 from .snapshot import Snapshot
 from .terms import Tables
+from .values import Contents
 
 Row = tuple[int, ...]
+
+
+COMPUTED = -1  # stands for a rule: both sides are constants of equal content
 
 
 class Firing(NamedTuple):
@@ -73,6 +77,8 @@ class Outcome:
     conflicts: list[Conflict] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     matches: dict[int, int] = field(default_factory=dict)
+    computed: list[Firing] = field(default_factory=list)  # constants that are equal by content; their rule is COMPUTED
+    left_out: int = 0  # constants that were not computed because of the budget
 
 
 @dataclass
@@ -90,7 +96,8 @@ class Saturation:
     """The run over one graph's tables."""
 
     def __init__(self, tables: Tables, rules: Sequence[Rule], budget: Budget,
-                 checkpoint: Callable[[Outcome], None] = lambda outcome: None) -> None:
+                 checkpoint: Callable[[Outcome], None] = lambda outcome: None,
+                 contents: Contents | None = None) -> None:
         self.tables, self.rules, self.budget, self.checkpoint = tables, list(rules), budget, checkpoint
         from .egraph import EGraph  # only the search process needs egglog, which takes half a second to import
 
@@ -102,7 +109,7 @@ class Saturation:
         self.known: list[set[str]] = [set() for _ in self.rules]  # texts of each rule's queries
         self.by_rule: list[list[Variant]] = [[] for _ in self.rules]
         self.arities: dict[tuple[str, str], list[int]] = {}
-        self.snapshot = Snapshot(tables)
+        self.snapshot = Snapshot(tables, contents)
         self.reader = Reader(self.snapshot)
 
     def run(self) -> Outcome:
@@ -127,6 +134,8 @@ class Saturation:
         else:
             self.outcome.stop = f"{self.budget.iterations} iterations"
         self.outcome.classes = self.snapshot.classes
+        if self.snapshot.contents is not None:
+            self.outcome.left_out = len(self.snapshot.contents.left_out)
         return self.outcome
 
     def _insert(self, unions: Sequence[tuple[int, int]] = ()) -> None:
@@ -174,6 +183,9 @@ class Saturation:
                 news.equal.append((label, new))
             self.egraph.insert()
             self.egraph.unite(news.equal)
+        known = len(self.outcome.computed)
+        self.outcome.computed += [Firing(COMPUTED, self.outcome.iterations, ((one, two),), (one,), (), (two,), ())
+                                  for one, two in self.snapshot.computed[known:]]
         for labels, types in self.snapshot.conflicts:
             blamed = self._blame(labels)
             self.outcome.conflicts.append(Conflict(blamed, labels, types))

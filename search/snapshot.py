@@ -10,7 +10,7 @@ from rules.declare import Operand
 from rules.engine import Built, Replacement
 
 from .terms import ABSENT, Head, Tables, Term
-from .values import Values
+from .values import Contents, Values
 
 Key = tuple[int, int, tuple[int, ...]]
 
@@ -45,8 +45,8 @@ def conflicting(a: TensorType | None, b: TensorType | None) -> bool:
 class Snapshot:
     """Classes, by the smallest label in each; `classes[label]` of labels made since is the label itself."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
+    def __init__(self, tables: Tables, contents: Contents | None = None) -> None:
+        self.tables, self.contents = tables, contents
         self.classes: list[int] = []
         self.members: dict[int, list[int]] = {}
         self.known: dict[Key, int] = {}  # hash-consing: what a node is -> its first label
@@ -56,6 +56,7 @@ class Snapshot:
         self._swaps: set[Term] = set()
         self.conflicts: list[tuple[tuple[int, int], tuple[str, str]]] = []
         self.values = Values(tables)
+        self.computed: list[tuple[int, int]] = []  # labels of constants that were found to be equal to the bit
 
     def update(self, classes: list[int]) -> News:
         """Take over the classes of the e-graph."""
@@ -71,6 +72,10 @@ class Snapshot:
                 news.equal.append((other, label))
             self._type(mine, label)
         self._constants(news)
+        if self.contents is not None:
+            pairs = self.contents.equal(classes, self.constant)
+            self.computed += pairs
+            news.equal += pairs
         return news
 
     def _type(self, mine: int, label: int) -> None:

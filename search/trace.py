@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from graphs.ir import Graph, Node
 
 from .saturated import ENode, Saturated
-from .saturation import Firing
+from .saturation import COMPUTED, Firing
 from .selection import Selection, order_of
 from .steps import Patch, Step, replay, same_graph, texts, value_keys
 from .trace_state import State
@@ -51,7 +51,7 @@ class Tracer:
         self.edges: dict[int, list[Edge]] = {}
         self.blocked: set[tuple[int, int]] = set()
         of_label = saturated.of_label
-        for firing in saturated.firings:
+        for firing in (*saturated.firings, *saturated.computed):
             built = {of_label[label].index for label in firing.built}
             for root, made in firing.roots:
                 source, target = of_label[root], of_label[made]
@@ -233,10 +233,17 @@ class Tracer:
             name = state.redirect(root, new)
             after = name if root == value else after
         patch = state.close()
-        rule = self.saturated.rule_of(firing)
+        name, exactness, meaning = self._rule(firing)
         lines = texts(patch.add) or [f"{old} -> {new}" for old, new in patch.replace.items()]
-        self._emit(rule.name, rule.exactness, rule.meaning, where, before, lines, patch, reverse=edge.reverse)
+        self._emit(name, exactness, meaning, where, before, lines, patch, reverse=edge.reverse)
         return after
+
+    def _rule(self, firing: Firing) -> tuple[str, str, str]:
+        """Name, exactness and meaning."""
+        if firing.rule == COMPUTED:
+            return "computed-constant", "exact", "What depends on constants alone is this constant, to the bit."
+        rule = self.saturated.rule_of(firing)
+        return rule.name, rule.exactness, rule.meaning
 
     def _handed(self, value: str, edge: Edge, other: str) -> str:
         """The value that a right side which is only a variable stands for, '' if none is there."""

@@ -1,15 +1,17 @@
-"""Small constants that terms compute: guards see the elements of `Mul(w, s)` as they see those of a stored constant."""
+"""Constants that terms compute: guards see the elements of small ones, proofs compare the content of large ones."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from graphs.constants import Constant
-from graphs.errors import EgraftError
 from graphs.ir import Node
 from rules.form import from_form
 from runtime.execute import evaluate
 
+from .budget import Folding
 from .terms import ABSENT, SMALL, Tables
 
 
@@ -32,23 +34,131 @@ class Values:
 
     def _compute(self, label: int) -> Constant | None:
         tables, term, type_ = self.tables, self.tables.terms[label], self.tables.types[label]
-        head = tables.heads[term.head]
         elements = None if type_ is None else type_.elements
-        if head.kind != "op" or type_ is None or not isinstance(elements, int) or elements > SMALL:
+        if tables.kind(label) != "op" or not isinstance(elements, int) or elements > SMALL:
             return None
-        values = [None if arg == ABSENT else self.of(arg) for arg in term.args]
-        if any(value is None and arg != ABSENT for value, arg in zip(values, term.args, strict=True)):
+        inputs = [None if arg == ABSENT else self.of(arg) for arg in term.args]
+        if any(value is None and arg != ABSENT for value, arg in zip(inputs, term.args, strict=True)):
             return None
-        types = [None if value is None else value.type for value in values]
-        spelled = from_form(head.op, head.domain, tables.attrs[term.attr], types, type_)
-        if isinstance(spelled, str):
+        results = compute(tables, label, inputs)
+        return results[0] if results and results[0].type == type_ else None
+
+
+class Contents:
+    """What terms over constants of any size compute, within a budget, and which of them are equal to the bit.
+
+    `stored` holds the elements of constants by their leaf's index. A constant that is computed is known by its digest;
+    its elements are kept for what is computed from it.
+    """
+
+    def __init__(self, tables: Tables, stored: Mapping[int, Constant], folding: Folding) -> None:
+        self.tables, self.stored, self.folding = tables, stored, folding
+        self.left_out: set[int] = set()  # labels of nodes that the budget did not allow
+        self._spent = 0.0
+        self._results: dict[int, tuple[Constant, ...] | None] = {}  # label of an operator's node -> its outputs
+
+    def equal(self, classes: Sequence[int], constant: set[int]) -> list[tuple[int, int]]:
+        """Pairs of labels in different classes whose content is the same: what is computed first, if one is stored.
+
+        Only where several constant classes have one type is there anything to find, and anything computed.
+        """
+        pairs: list[tuple[int, int]] = []
+        for labels in self._of_one_type(classes, constant):
+            first: dict[str, int] = {}
+            for label in sorted(labels, key=lambda label: (self.tables.kind(label) != "leaf", label)):
+                digest = self._digest(label)
+                known = label if digest is None else first.setdefault(digest, label)
+                if classes[known] != classes[label]:
+                    pairs.append((label, known))
+        return pairs
+
+    def _of_one_type(self, classes: Sequence[int], constant: set[int]) -> list[list[int]]:
+        found: dict[object, list[int]] = {}
+        for label, type_ in enumerate(self.tables.types):
+            if type_ is not None and type_.is_static and classes[label] in constant:
+                found.setdefault(type_, []).append(label)
+        return [labels for labels in found.values() if len({classes[label] for label in labels}) > 1]
+
+    def _digest(self, label: int) -> str | None:
+        leaf = self.tables.leaf_of(label)
+        if leaf is None:
+            value = self._of(label)
+            return None if value is None else value.digest
+        known = leaf.key if isinstance(leaf.key, tuple) else ()
+        return str(known[-1]) if known[:1] == ("constant",) else None
+
+    def _of(self, label: int) -> Constant | None:
+        """The constant that a label is, None where it is not to be had."""
+        if label == ABSENT:
             return None
-        names = tuple("" if value is None else f"v{at}" for at, value in enumerate(values))
-        node = Node(spelled.op, names, ("y",), dict(spelled.attrs), head.domain, version=1)
-        try:
-            with np.errstate(all="ignore"):
-                result = evaluate(node, [None if value is None else value.array for value in values])
-        except (EgraftError, ArithmeticError, IndexError, TypeError, ValueError):
-            return None  # what does not compute here is only unknown to guards; the graph keeps the node
-        made = Constant.of(np.asarray(result[0]))
-        return made if made.type == type_ else None
+        leaf, term = self.tables.leaf_of(label), self.tables.terms[label]
+        if leaf is not None:
+            return leaf.value or self.stored.get(term.attr)
+        if self.tables.kind(label) == "proj":
+            results = self._outputs(term.args[0])
+            return None if results is None or term.attr >= len(results) else results[term.attr]
+        results = self._outputs(label)
+        return results[0] if results and len(results) == 1 else None
+
+    def _outputs(self, label: int) -> tuple[Constant, ...] | None:
+        if label not in self._results:
+            self._results[label] = self._work_out(label)
+        return self._results[label]
+
+    def _work_out(self, label: int) -> tuple[Constant, ...] | None:
+        tables = self.tables
+        term = tables.terms[label]
+        if tables.kind(label) != "op":
+            return None
+        types = tables.output_types.get(label) or (tables.types[label],)
+        sizes = [None if type_ is None else type_.elements for type_ in types]
+        if not all(isinstance(size, int) for size in sizes):
+            return None
+        inputs = [self._of(arg) for arg in term.args]
+        missing = [arg for value, arg in zip(inputs, term.args, strict=True) if value is None and arg != ABSENT]
+        needed = sum(type_.static_bytes or 0.0 for type_ in types if type_ is not None)
+        large = any(isinstance(size, int) and size > self.folding.elements for size in sizes)
+        if large or self._spent + needed > self.folding.bytes or any(map(self._is_left_out, missing)):
+            self.left_out.add(label)
+            return None
+        if missing:
+            return None
+        self._spent += needed
+        return compute(tables, label, inputs)
+
+    def _is_left_out(self, label: int) -> bool:
+        """A stored constant that is not at hand, or what could not be computed for want of budget."""
+        term = self.tables.terms[label]
+        at = term.args[0] if self.tables.kind(label) == "proj" else label
+        return at in self.left_out or self.tables.leaf_of(label) is not None
+
+
+def storable(constants: Mapping[int, Constant], folding: Folding) -> dict[int, Constant]:
+    """Those of the constants that the budget lets a search know by content, small ones first."""
+    found: dict[int, Constant] = {}
+    total = 0.0
+    for index, constant in sorted(constants.items(), key=lambda each: (each[1].nbytes, each[0])):
+        total += constant.nbytes
+        if constant.size <= folding.elements and total <= folding.bytes and constant.dtype != "string":
+            found[index] = constant
+    return found
+
+
+def compute(tables: Tables, label: int, inputs: Sequence[Constant | None]) -> tuple[Constant, ...] | None:
+    """The outputs of a term's node over constants, by the runtime's kernel; None where it does not compute."""
+    term = tables.terms[label]
+    head, first = tables.heads[term.head], tables.types[label]
+    outputs = tables.output_types.get(label) or (first,)
+    types = [None if value is None else value.type for value in inputs]
+    spelled = from_form(head.op, head.domain, tables.attrs[term.attr], types, outputs[0])
+    if isinstance(spelled, str):
+        return None
+    names = tuple("" if value is None else f"v{at}" for at, value in enumerate(inputs))
+    made = tuple(f"y{at}" for at in range(len(outputs)))
+    node = Node(spelled.op, names, made, dict(spelled.attrs), head.domain, version=1)
+    try:
+        with np.errstate(all="ignore"):
+            results = evaluate(node, [None if value is None else value.array for value in inputs])
+    except Exception:  # whatever a kernel raises that gets what it does not accept (an index out of range)
+        return None  # what does not compute here is only unknown; the graph keeps the node
+    return tuple(Constant.of(np.asarray(result)) for result in results)

@@ -11,13 +11,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 
+from graphs.constants import Constant
 from graphs.errors import SearchFailed
 from rules.declare import Rule
 
-from .budget import Budget
+from .budget import Budget, Folding
 from .child import Job, RuleName, path_of
 from .saturation import Outcome
 from .terms import Tables
@@ -146,11 +147,12 @@ def _name_of(rule: Rule) -> RuleName:
     return known[1]
 
 
-def saturate_tables(tables: Tables, rules: Sequence[Rule], budget: Budget) -> Outcome:
+def saturate_tables(tables: Tables, rules: Sequence[Rule], budget: Budget, folding: Folding | None = None,
+                    stored: Mapping[int, Constant] | None = None) -> Outcome:
     """Saturate in a child process. Raises SearchFailed if it ended without anything to show."""
     names = [_name_of(rule) for rule in rules]
     worker = POOL.take()
-    outcome, reason = worker.ask(Job(tables, names, budget))
+    outcome, reason = worker.ask(Job(tables, names, budget, folding, dict(stored or {})))
     POOL.give(worker)
     if outcome is None:
         raise SearchFailed("saturation", reason, "lower the effort, or leave out the rule that grows without end")

@@ -1,0 +1,31 @@
+"""`egraft check --prove` on models whose weights were folded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphs import save
+from graphs.constants import Constant
+from graphs.text import parse_graph
+from optimizer.command_line import main
+
+WEIGHT = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)  # 1,600 elements
+SCALE = np.linspace(0.5, 2.0, 40, dtype=np.float32)
+
+
+def write(path: Path, body: str, **constants: np.ndarray) -> Path:
+    stored = {name: Constant.of(array) for name, array in constants.items()}
+    lines = " ".join(f"{name} = constant {each.type} sha256:{each.digest}" for name, each in stored.items())
+    text = f'graph "m" opset 18 (x: float32[n, 40]) -> (y) {{ {lines} {body} }}'
+    save(parse_graph(text, {each.digest: each for each in stored.values()}), path)
+    return path
+
+
+def test_a_folded_weight_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write(tmp_path / "a.onnx", "t = MatMul(x, w) y = Mul(t, s)", w=WEIGHT, s=SCALE)
+    b = write(tmp_path / "b.onnx", "y = MatMul(x, w)", w=WEIGHT * SCALE)
+    assert main(["check", str(a), str(b), "--prove"]) == 0
+    assert "computed-constant" in capsys.readouterr().out
