@@ -25,6 +25,8 @@ class _Timed(Protocol):
     def wall(self) -> float: ...
     @property
     def cpu(self) -> float: ...
+    @property
+    def device(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class SampleLists:
 
     wall: tuple[float | None, ...]
     cpu: tuple[float | None, ...]
+    device: tuple[float | None, ...] = ()
 
     @staticmethod
     def of(samples: Iterable[_Timed | None]) -> SampleLists:
@@ -41,11 +44,24 @@ class SampleLists:
         return SampleLists(
             tuple(None if each is None else each.wall for each in kept),
             tuple(None if each is None else each.cpu for each in kept),
+            tuple(None if each is None else each.device for each in kept)
+            if any(each is not None and each.device for each in kept)
+            else (),
         )
 
     def by(self, clock: str) -> tuple[float | None, ...]:
         """The list of one clock."""
-        return self.cpu if clock == "cpu" else self.wall
+        return {"cpu": self.cpu, "device": self.device}.get(clock, self.wall)
+
+    def to_dict(self) -> dict[str, list[float | None]]:
+        """JSON types; the device's clock only where there is one."""
+        kept = {"wall": list(self.wall), "cpu": list(self.cpu)}
+        return {**kept, "device": list(self.device)} if any(self.device) else kept
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> SampleLists:
+        """The reverse of `to_dict`. Raises KeyError or TypeError where fields lack."""
+        return SampleLists(tuple(data["wall"]), tuple(data["cpu"]), tuple(data.get("device", ())))
 
     def median(self, clock: str) -> float:
         """Median seconds per run."""
@@ -169,8 +185,8 @@ class Comparison:
                 }
                 for name, each in self.results.items()
             },
-            "samples": {name: {"wall": list(each.wall), "cpu": list(each.cpu)} for name, each in self.samples.items()},
-            "twin": {"wall": list(self.twin.wall), "cpu": list(self.twin.cpu)},
+            "samples": {name: each.to_dict() for name, each in self.samples.items()},
+            "twin": self.twin.to_dict(),
         }
 
     @staticmethod
@@ -178,8 +194,8 @@ class Comparison:
         """The reverse of `to_dict`, with another `kind` if given. Raises KeyError or TypeError where fields
         lack.
         """
-        lists = {name: SampleLists(tuple(each["wall"]), tuple(each["cpu"])) for name, each in data["samples"].items()}
-        twin = SampleLists(tuple(data["twin"]["wall"]), tuple(data["twin"]["cpu"]))
+        lists = {name: SampleLists.from_dict(each) for name, each in data["samples"].items()}
+        twin = SampleLists.from_dict(data["twin"])
         return Comparison(
             data["baseline"],
             {name: Result(**each) for name, each in data["results"].items()},

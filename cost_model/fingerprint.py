@@ -114,17 +114,17 @@ def numpy_cpu() -> Fingerprint:
 @lru_cache(maxsize=1)
 def egraft_cpu() -> Fingerprint:
     """`numpy_cpu` with the source of egraft's own runtime: a changed kernel makes its old times foreign."""
-    own = {"egraft": version_of("egraft"), "runtime": _source_of("runtime")}
+    own = {"egraft": version_of("egraft"), "runtime": source_of("runtime")}
     return Fingerprint.of({**dict(numpy_cpu().fields), **own})
 
 
-def _source_of(package: str) -> str:
+def source_of(package: str) -> str:
     """Hash of a package's source files, empty where they cannot be found."""
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     hasher = hashlib.sha256()
     for folder in folders:
-        for path in sorted(Path(folder).rglob("*.py")):
+        for path in sorted(each for each in Path(folder).rglob("*") if each.suffix in (".py", ".h", ".cpp")):
             hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return hasher.hexdigest()[:16] if folders else ""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from graphs.ir import Graph, Node
 
 from .costs import Cost, NodeInput, NodeSpec
-from .peaks import Peaks, peaks, recorded_peaks
+from .peaks import Peaks
 from .probe import output_types
 from .records import Record
 from .signature import spec_of
@@ -99,7 +99,7 @@ class NodeCosts:
         record = self._look_up(key)
         if record is not None and not (record.failed and self._may_measure()):
             return self._keep(key, self._or_estimate(cost_from(record, "database"), spec))
-        if self.target.measures:
+        if self.target.measures or (self.timings.frozen and self.target.database is not None):
             self._missing[key] = spec
         return self._keep(key, self.estimate(spec))
 
@@ -166,12 +166,9 @@ class NodeCosts:
         return Cost(launch + self.peaks().seconds(found.flops, found.bytes), "roofline")
 
     def peaks(self) -> Peaks:
-        """Peaks of the device, measured when first needed; of another machine as they were recorded, else
-        this one's.
-        """
+        """Peaks of the device, measured when first needed."""
         if self._peaks is None:
-            recorded = recorded_peaks(self.target.database, self.threads) if self.target.database else None
-            self._peaks = recorded or peaks(self.timings, self.threads)
+            self._peaks = self.target.peaks(self.threads, self.timings)
         return self._peaks
 
     def overhead(self) -> Overhead:

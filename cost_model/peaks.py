@@ -5,7 +5,7 @@ memory.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,7 @@ import numpy as np
 
 from . import blas
 from .calibration import Calibration, calibrated
-from .fingerprint import numpy_cpu
+from .fingerprint import Fingerprint, numpy_cpu
 from .timings import Timings
 
 HOST = "numpy:cpu"  # the target name under which peaks are filed: no product target, the device itself
@@ -41,24 +41,29 @@ class Peaks:
         return max(flops / self.flops, traffic / rate)
 
 
-def peaks(timings: Timings, threads: int) -> Peaks:
-    """Peaks of this CPU.
+Measure = Callable[[int], tuple[float, list[float]]]  # threads -> amount of work, seconds of each run
+
+
+def peaks(timings: Timings, threads: int, host: str = HOST, fingerprint: Fingerprint | None = None,
+          measures: Mapping[str, Measure] | None = None) -> Peaks:
+    """Peaks of this CPU, or of the device that `host`, `fingerprint` and `measures` (named as the CPU's) tell of.
 
     Measured once per device and thread count, in less than a second; then they come from the database. Raises
     FrozenMiss where a frozen database lacks them.
     """
     found = []
-    for name, measure in _MEASURES.items():
+    for name, measure in (measures or _MEASURES).items():
         key = f"peak {name} threads={threads}"
-        found.append(calibrated(timings, key, HOST, numpy_cpu(), partial(_rate, measure, threads)).median)
+        device = fingerprint or numpy_cpu()
+        found.append(calibrated(timings, key, host, device, partial(_rate, measure, threads)).median)
     flops, cache_bytes, copied, read = found
     return Peaks(flops, cache_bytes, max(copied, read), threads)
 
 
-def recorded_peaks(timings: Timings, threads: int) -> Peaks | None:
+def recorded_peaks(timings: Timings, threads: int, host: str = HOST) -> Peaks | None:
     """Peaks that a database of another machine holds, None where it lacks one."""
-    for digest in sorted({record.fingerprint for record in timings.records(target=HOST)}):
-        found = [timings.peek(f"peak {name} threads={threads}", HOST, digest) for name in _MEASURES]
+    for digest in sorted({record.fingerprint for record in timings.records(target=host)}):
+        found = [timings.peek(f"peak {name} threads={threads}", host, digest) for name in _MEASURES]
         values = [record.median for record in found if record is not None]
         if len(values) == len(found):
             flops, cache_bytes, copied, read = values
@@ -66,7 +71,7 @@ def recorded_peaks(timings: Timings, threads: int) -> Peaks | None:
     return None
 
 
-def _rate(measure: Callable[[int], tuple[float, list[float]]], threads: int) -> Calibration:
+def _rate(measure: Measure, threads: int) -> Calibration:
     amount, samples = measure(threads)
     return samples, amount / min(samples), {"amount": amount}
 
@@ -122,7 +127,7 @@ def _copy_memory(threads: int) -> tuple[float, list[float]]:
         return 2.0 * _MEMORY_BYTES, _best_of(lambda: list(pool.map(lambda pair: np.copyto(*pair), parts)), 1, threads)
 
 
-_MEASURES: dict[str, Callable[[int], tuple[float, list[float]]]] = {
+_MEASURES: dict[str, Measure] = {
     "gemm float32": _gemm,
     "copy cache": _copy_cache,
     "copy memory": _copy_memory,

@@ -7,8 +7,9 @@ each is sampled once, in changing order, and the baseline twice; what counts is 
 that a machine that becomes slower as a whole changes nothing. The two samples of the baseline (A/A) tell
 which ratio is still noise.
 
-CPU time decides where the work runs in one thread: being preempted does not count then. Wall time decides
-elsewhere. Both are kept.
+CPU time decides where the work runs in one thread: being preempted does not count then. What a device runs
+is timed by the device's own events, with caches flushed before each run. Wall time decides elsewhere. All
+are kept.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median as median_of
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 from .comparison import Comparison, SampleLists, judge
 from .records import spread_of
 
-ClockName = Literal["cpu", "wall"]
+ClockName = Literal["cpu", "wall", "device"]
 Run = Callable[[], None]
 
 
@@ -40,6 +41,7 @@ class Clocks:
 
 
 REAL = Clocks()
+MOST_FLUSHES = 20  # runs of a device in one sample: each waits until its caches hold other data
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,16 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Seconds per run, by both clocks."""
+    """Seconds per run, by each clock; `device` is 0 where no device has a clock of its own."""
 
     wall: float
     cpu: float
+    device: float = 0.0
+
+    @property
+    def alone(self) -> float:
+        """Seconds per run without what measuring adds: of the device, else wall time."""
+        return self.device or self.wall
 
 
 @dataclass(frozen=True)
@@ -131,8 +139,23 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
+@runtime_checkable
+class DeviceRun(Protocol):
+    """A run whose work a device times itself."""
+
+    def __call__(self) -> None:
+        """Run once and wait."""
+
+    def timed(self, count: int) -> list[float]:
+        """Seconds on the device of each of `count` runs, caches flushed before each."""
+
+
 def take_sample(run: Run, inner: int, clocks: Clocks = REAL) -> Sample:
     """Run `inner` times, back to back; seconds per run."""
+    if isinstance(run, DeviceRun):
+        wall, cpu = clocks.wall(), clocks.cpu()
+        times = run.timed(inner)
+        return Sample((clocks.wall() - wall) / inner, (clocks.cpu() - cpu) / inner, sum(times) / inner)
     with _no_collector():
         repetitions = itertools.repeat(None, inner)
         wall, cpu = clocks.wall(), clocks.cpu()
@@ -151,13 +174,14 @@ def warm_up(run: Run, settings: Settings, clocks: Clocks = REAL) -> int:
     best = math.inf
     for done in itertools.count(1):
         sample = take_sample(run, 1, clocks)
-        best = min(best, max(sample.wall, 1e-9))
+        best = min(best, max(sample.alone, 1e-9))
         passed = clocks.wall() - start
         if done > settings.warm_up_runs and (passed >= settings.sample or done >= 50):
             break
         if passed >= settings.warm_up_seconds and done >= 2:
             break
-    return max(1, min(100_000, math.ceil(settings.sample / best)))
+    most = MOST_FLUSHES if isinstance(run, DeviceRun) else 100_000
+    return max(1, min(most, math.ceil(settings.sample / best)))
 
 
 @dataclass(frozen=True)
@@ -209,7 +233,11 @@ def measure_one(
 
 
 def _trusted(clock: ClockName, samples: Sequence[Sample]) -> ClockName:
-    """Wall time where CPU time does not move: its clock is too coarse, or another process does the work."""
+    """The device's clock if all have one. Wall time where CPU time does not move: its clock is too coarse, or
+    another process does the work.
+    """
+    if samples and all(each.device > 0 for each in samples):
+        return "device"
     return "wall" if clock == "cpu" and any(each.cpu <= 0 for each in samples) else clock
 
 

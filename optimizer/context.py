@@ -83,8 +83,15 @@ class Context:
         """What the report says first."""
         found = self.target.fingerprint
         fields = json.loads(found.text)
-        libraries = [f"{name} {fields[name]}" for name in ("onnxruntime", "numpy") if fields.get(name)]
-        device = ", ".join([str(fields.get("cpu", "unknown device")), f"{fields.get('cores', '?')} cores", *libraries])
+        libraries = [f"{name} {fields[name]}" for name in ("onnxruntime", "cupy", "numpy") if fields.get(name)]
+        if fields.get("gpu"):
+            device = ", ".join([fields["gpu"], *([f"driver {fields['driver']}"] if fields.get("driver") else []),
+                                *libraries])
+        else:
+            device = ", ".join([str(fields.get("cpu", "unknown device")), f"{fields.get('cores', '?')} cores",
+                                *libraries])
+        if self.target.database is not None:
+            device += f" (another machine; records of {Path(self.target.database.path).name})"
         return {"name": self.target.name, "device": device, "threads": self.threads, "fingerprint": found.digest,
                 "fingerprint_fields": fields, "sizes": self.sizes}
 
@@ -93,7 +100,8 @@ def open_context(graph: Graph, options: Options) -> Context:
     """Resolve options against the graph; raises InvalidOption or TargetUnavailable before any work is done."""
     from .commands import load_feeds
 
-    target = resolve(options.target, file_is_onnx=bool(graph.extras.get("from_onnx", True)))
+    from_onnx = bool(graph.extras.get("from_onnx", True))
+    target = resolve(options.target, from_onnx, options.timings if options.frozen else None)
     if options.opset is not None:
         _set_opset(graph, options.opset)
     known = {rule.name for rule in all_rules()}

@@ -12,7 +12,7 @@ from graphs.errors import InvalidOption
 from .base import Overhead, Runner, Target, Unsupported
 from .cuda import EgraftCuda, OnnxRuntimeCuda
 from .egraft_cpu import EgraftCpu
-from .estimated import Recorded, Roofline
+from .estimated import Recorded, Roofline, has_records
 from .onnxruntime_cpu import OnnxRuntimeCpu
 
 __all__ = ["Overhead", "Runner", "Target", "Unsupported", "all_targets", "find_target", "resolve"]
@@ -44,15 +44,18 @@ def find_target(name: str, file_is_onnx: bool = True) -> Target:
     return Recorded(target, path) if at else target
 
 
-def resolve(name: str = "auto", file_is_onnx: bool = True) -> Target:
+def resolve(name: str = "auto", file_is_onnx: bool = True, recorded_in: str | None = None) -> Target:
     """The target to use for a name: `auto` measures where the file will run.
 
     An ONNX file is for ONNX Runtime, on CUDA if that works here, else on the CPU; everything else, and
     everything without ONNX Runtime, is for egraft's own executor. Raises TargetUnavailable where a named
-    target is not here.
+    target is not here, unless `recorded_in` (a frozen timing database) holds what another machine measured on
+    it: then that is replayed.
     """
     if name != "auto":
         target = find_target(name)
+        if target.available() is not None and recorded_in is not None and has_records(recorded_in, target.name):
+            return Recorded(target, recorded_in)
         target.require()
         return target
     order = ["onnxruntime:cuda", "onnxruntime:cpu"] if file_is_onnx else []

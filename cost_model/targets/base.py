@@ -17,11 +17,12 @@ from graphs.ir import Graph, Node
 from graphs.operators import find, is_pure
 from graphs.types import TensorType
 
-from .. import protocol
+from .. import peaks, protocol
 from ..calibration import Calibration, calibrated
 from ..comparison import Comparison
 from ..costs import FREE, Cost, NodeInput, NodeSpec
 from ..fingerprint import Fingerprint, cores_visible
+from ..peaks import Peaks
 from ..probe import node_graph
 from ..records import Record
 from ..signature import node_key
@@ -45,11 +46,15 @@ class Unsupported(Exception):
 
 @dataclass
 class Runner:
-    """A prepared graph with its feeds bound: calling it runs it once. `close` lets go of what it holds."""
+    """A prepared graph with its feeds bound: calling it runs it once. `close` lets go of what it holds.
+
+    `launches` is how many kernels a run launches, where the runtime tells: a graph of views launches none.
+    """
 
     run: Callable[[], None]
     outputs: Callable[[], dict[str, np.ndarray]]
     close: Callable[[], None] = field(default=lambda: None)
+    launches: int | None = None
 
     def __call__(self) -> None:
         self.run()
@@ -131,6 +136,15 @@ class Target(ABC):
     def overhead(self, threads: int, timings: Timings) -> Overhead:
         """Call and launch overhead, from the database or measured now."""
         raise NotImplementedError
+
+    def peaks(self, threads: int, timings: Timings) -> Peaks:
+        """What the device reaches at best, from the database or measured now."""
+        return peaks.peaks(timings, threads)
+
+    @property
+    def peaks_filed_under(self) -> str:
+        """Target name of the records that `peaks` makes."""
+        return peaks.HOST
 
     def key(self, spec: NodeSpec, threads: int) -> str:
         """Under which name the node's cost is filed."""
@@ -282,7 +296,7 @@ class MeasuredTarget(Target):
             try:
                 inner = protocol.warm_up(runner.run, protocol.Settings())
                 one = protocol.take_sample(runner.run, inner)
-                reference = self.reference("chain" if one.wall < _TINY else "work", threads, timings)
+                reference = self.reference("chain" if one.alone < _TINY else "work", threads, timings)
                 enough = min(_LONGEST, budget + 20 * one.wall)
                 timed = protocol.measure_one(runner.run, threads, enough, reference=reference, inner=inner)
             finally:
@@ -292,7 +306,7 @@ class MeasuredTarget(Target):
                 "clock": timed.clock,
                 "inner": timed.inner,
                 "call": overhead.call,
-                "launch": overhead.launch,
+                "launch": RESOLUTION if runner.launches == 0 else overhead.launch,
                 "raw": list(timed.raw),
                 "reference": list(timed.around),
                 "wall": [each.wall for each in timed.samples],

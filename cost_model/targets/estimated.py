@@ -13,6 +13,7 @@ from .. import protocol
 from ..comparison import Comparison, estimated
 from ..costs import Cost, NodeSpec
 from ..fingerprint import Fingerprint
+from ..peaks import Peaks, recorded_peaks
 from ..signature import graph_digest
 from ..timings import Timings
 from .base import NODE_BUDGET, RESOLUTION, Feeds, Overhead, Runner, Target, overhead_from
@@ -92,6 +93,13 @@ class Roofline(_Estimating):
         return self.of.overhead(threads, timings)
 
 
+def has_records(path: str, target: str) -> bool:
+    """Does a timing database hold anything of a target? It is only read."""
+    database = Timings(path)
+    database.writable = False
+    return next(iter(database.records(target=target)), None) is not None
+
+
 class Recorded(_Estimating):
     """The records of a timing database that was made on another machine."""
 
@@ -137,6 +145,12 @@ class Recorded(_Estimating):
     def known_cost(self, spec: NodeSpec) -> Cost | None:
         """As the recorded target knows it."""
         return self.of.known_cost(spec)
+
+    def peaks(self, threads: int, timings: Timings) -> Peaks:
+        """The recorded ones, else this machine's CPU's."""
+        assert self.database is not None
+        recorded = recorded_peaks(self.database, threads, self.of.peaks_filed_under)
+        return recorded or super().peaks(threads, timings)
 
     def overhead(self, threads: int, timings: Timings) -> Overhead:
         """The recorded one; without a record the least that counts as a time."""

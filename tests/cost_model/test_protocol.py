@@ -158,3 +158,29 @@ def test_estimates_say_that_nothing_was_measured() -> None:
     assert found.results["new"].verdict == "faster" and found.results["new"].confidence == 0.0
     assert found.choose(["base", "new"]) == "new"
     assert Comparison.from_dict(found.to_dict()) == found
+
+
+class OnDevice:
+    """A run that a device times: queued in no time, with a flush of a millisecond around each run."""
+
+    def __init__(self, time: FakeTime, seconds: float) -> None:
+        self.waits, self.seconds = time.runner(seconds + 1e-3), seconds
+
+    def __call__(self) -> None:
+        self.waits()
+
+    def timed(self, count: int) -> list[float]:
+        for _ in range(count):
+            self.waits()
+        return [self.seconds] * count
+
+
+def test_the_clock_of_a_device_decides_where_there_is_one() -> None:
+    time = FakeTime()
+    found = measure_one(OnDevice(time, 5e-6), clocks=time.clocks)
+    assert (found.clock, found.median, found.inner) == ("device", pytest.approx(5e-6), 20)
+    assert found.samples[0].wall == pytest.approx(1.005e-3)
+    runners = {"base": OnDevice(time, 2e-5), "new": OnDevice(time, 1e-5)}
+    compared = compare(runners, "base", clocks=time.clocks, settings=Settings(max_rounds=20))
+    assert compared.clock == "device" and compared.results["new"].ratio == pytest.approx(0.5)
+    assert Comparison.from_dict(compared.to_dict()) == compared
