@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +26,10 @@ from .twins import TINY, Twin, TwinProgram, coarsest_epsilon, has_narrow_floats
 
 LARGE_BYTES = 8 << 20  # weights and values beyond this: one moved run, float64 in the first round only
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
+AHEAD_BYTES = 256 << 20  # of node outputs alive at one time: where runs need more, they take turns
+AHEAD_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 PLAIN = Twin()
+Key = tuple[bool, Twin]  # of the original or not; which variation
 
 
 class CannotRun(Exception):
@@ -44,7 +50,10 @@ class Comparison:
         self.coarse = coarsest_epsilon(original)
         self._folded: tuple[Graph, Graph] | None = None
         self._changes: tuple[Changes, Changes] | None = None
-        self._programs: dict[tuple[bool, Twin], TwinProgram | None] = {}
+        self._programs: dict[Key, TwinProgram | None] = {}
+        self._unprepared: dict[Key, EgraftError] = {}
+        self._journals: dict[Key, Journal] = {(True, PLAIN): self.journal}
+        self._ahead: dict[Key, Future[dict[str, Any]]] = {}
         self.jumping = self._jumping_outputs()
 
     @property
@@ -77,17 +86,23 @@ class Comparison:
     def program(self, of_original: bool, twin: Twin) -> TwinProgram | None:
         """The prepared graph, None (and a note) where this variation cannot be prepared."""
         key = of_original, twin
-        if key not in self._programs:
+        program = self._prepared(key)
+        if key in self._unprepared:
+            if twin == PLAIN:
+                raise self._unprepared[key]
+            self._without(twin, self._unprepared[key])
+        return program
+
+    def _prepared(self, key: Key) -> TwinProgram | None:
+        if key not in self._programs and key not in self._unprepared:
+            of_original, twin = key
             graph, changed = self._graph(of_original, twin)
-            hook = node_function(self.pins, self.journal, of_original)
+            hook = node_function(self.pins, self._journals.setdefault(key, Journal()), of_original)
             try:
                 self._programs[key] = TwinProgram(graph, twin, hook, self.seed, self.fixed, changed)
             except EgraftError as reason:
-                if twin == PLAIN:
-                    raise
-                self._without(twin, reason)
-                self._programs[key] = None
-        return self._programs[key]
+                self._unprepared[key] = reason
+        return self._programs.get(key)
 
     def _graph(self, of_original: bool, twin: Twin) -> tuple[Graph, Changes | None]:
         """The graph to prepare. In float64 what depends on constants alone keeps its own dtypes: folding it is no
@@ -112,22 +127,82 @@ class Comparison:
         program = self.program(of_original, twin)
         if program is None:
             return None
-        self.journal.start(recording=of_original and twin == PLAIN, twin=twin)
+        key = of_original, twin
+        ahead = self._ahead.pop(key, None)
         try:
-            found = program.run(values, counting)
+            return ahead.result() if ahead is not None else self._execute(key, program, values, counting)
         except (EgraftError, Unpinnable) as reason:
             if twin == PLAIN:
                 raise
             self._without(twin, reason)
             if twin.wide:
-                self._programs[of_original, twin] = None
+                self._programs[key] = None
             return None
+
+    def _execute(self, key: Key, program: TwinProgram, values: Mapping[str, Any],
+                 counting: bool = False) -> dict[str, Any]:
+        journal = self._journals[key]
+        if journal is not self.journal:
+            journal.seed, journal.sizes, journal.results = self.journal.seed, self.journal.sizes, self.journal.results
+        journal.start(recording=journal is self.journal, twin=key[1])
+        found = program.run(values, counting)
         # An array may be an input or be overwritten by a later run: compared values are read only, so no copies.
-        for key, calls in self.journal.given.items():
+        for pinned, calls in journal.given.items():
             for turn, inputs in enumerate(calls):
                 for position, value in enumerate(inputs):
-                    found[_pinned_name(key, turn, position)] = value
+                    found[_pinned_name(pinned, turn, position)] = value
         return found
+
+    @contextmanager
+    def _running_ahead(self, each: Round, named: Mapping[str, Any]) -> Iterator[None]:
+        """Inside, the runs that a round will ask for are under way in threads: NumPy computes outside Python's lock.
+
+        They do not depend on each other; who asks gets what it would have got by running, errors included.
+        """
+        plain = self._programs.get((True, PLAIN))
+        peak = plain.peak_bytes if plain is not None else 0
+        if AHEAD_THREADS < 2 or not self.slow or not 0 < peak <= AHEAD_BYTES:
+            yield
+            return
+        with ThreadPoolExecutor(AHEAD_THREADS, "validation") as pool:
+            try:
+                for key in self._wanted(each):
+                    program = self._prepared(key)
+                    if program is not None:
+                        self._ahead[key] = pool.submit(self._execute, key, program, named)
+                yield
+            finally:
+                self._ahead.clear()
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _wanted(self, each: Round) -> Iterator[Key]:
+        """The runs that `check` makes of a round after that of the original, if none of them fails."""
+        yield False, PLAIN
+        if self.terms.exactness == "exact" or self.terms.rtol is not None:
+            return
+        for seed in self._seeds:
+            yield True, Twin(False, seed)
+        if not (each.wide and self.has_narrow):
+            return
+        yield True, Twin(True)
+        yield False, Twin(True)
+        yield True, Twin(True, 0, step=TINY)
+        lost, new = self._carry_rounding()
+        for seed in self._seeds:
+            if lost:
+                yield True, Twin(True, seed, changed=True)
+            if new:
+                yield False, Twin(True, seed, changed=True)
+
+    @property
+    def _seeds(self) -> tuple[int, ...]:
+        return (0,) if self.large else (0, 1)
+
+    def _carry_rounding(self) -> tuple[bool, bool]:
+        """Whether weights or attributes of the original are lost, and whether the optimized graph has new ones."""
+        assert self._changes is not None
+        lost, new = (bool(each.constants or each.attributes) for each in self._changes)
+        return lost, new
 
     def check(self, each: Round, given: Mapping[str, Any] | None = None) -> list[OutputCheck]:
         """Run and compare one round. Raises CannotRun where the original does not run."""
@@ -139,11 +214,12 @@ class Comparison:
                                       if not each.special else None)
         if each.huge and not each.wide and self.terms.exactness != "exact":
             raise CannotRun("numbers near the limits of the dtype need a float64 run")
-        other, failure = self._run_optimized(named)
-        if other is None:
-            return [failure]
-        variations = {} if self.terms.exactness == "exact" or self.terms.rtol is not None else (
-            self._variations(each, named))
+        with self._running_ahead(each, named):
+            other, failure = self._run_optimized(named)
+            if other is None:
+                return [failure]
+            variations = {} if self.terms.exactness == "exact" or self.terms.rtol is not None else (
+                self._variations(each, named))
         terms = replace(self.terms, huge=each.huge, special=each.special, coarse=self.coarse)
         return self._compare_all(original, other, variations, terms)
 
@@ -190,18 +266,16 @@ class Comparison:
 
     def _variations(self, each: Round, named: Mapping[str, Any]) -> dict[Twin | str, dict[str, Any] | None]:
         """The runs that make the yardstick: moved, in float64, moved in float64, the optimized one in float64."""
-        seeds = (0,) if self.large else (0, 1)
-        twins = [Twin(False, seed) for seed in seeds]
+        twins = [Twin(False, seed) for seed in self._seeds]
         found: dict[Twin | str, dict[str, Any] | None] = {twin: self.run(True, twin, named) for twin in twins}
         if each.wide and self.has_narrow:
             found["wide"] = self.run(True, Twin(True), named)
             found["other"] = self.run(False, Twin(True), named) if found["wide"] is not None else None
             if found["other"] is not None:
-                assert self._changes is not None
-                lost, new = (bool(each.constants or each.attributes) for each in self._changes)
+                lost, new = self._carry_rounding()
                 tiny = Twin(True, 0, step=TINY)
                 found[tiny] = self.run(True, tiny, named)
-                for seed in seeds:
+                for seed in self._seeds:
                     twin = Twin(True, seed, changed=True)
                     found[twin] = self.run(True, twin, named) if lost else None
                     found[f"other {seed}"] = self.run(False, twin, named) if new else None

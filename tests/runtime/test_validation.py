@@ -9,7 +9,7 @@ from graphs.builder import Builder, Value
 from graphs.ir import Graph, Node
 from graphs.text import parse_graph
 from runtime import validate
-from runtime.validation import Validation, compare_feeds
+from runtime.validation import Validation, compare_feeds, rounds
 from runtime.validation.twins import coarsest_epsilon
 
 X = 'graph "g" opset 17 (x: float32[n, 12]) -> (y) { %s }'
@@ -265,6 +265,17 @@ def test_given_data_and_the_report() -> None:
 def test_verdicts_repeat() -> None:
     a, b = deep(2, False), deep(2, True)
     assert validate(a, b).to_dict() == validate(a, b).to_dict()
+
+
+@pytest.mark.parametrize("name", [*WRONG, *RIGHT])
+def test_runs_in_threads_give_the_same_verdict(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    header, original, optimized = WRONG[name] if name in WRONG else RIGHT[name]
+    monkeypatch.setattr(rounds.Comparison, "slow", True)
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(rounds, "AHEAD_THREADS", threads)
+        found.append(both(original, optimized, header=header).to_dict())
+    assert found[0] == found[1]
 
 
 def test_sizes_include_one() -> None:
