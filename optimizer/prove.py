@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from graphs.inference import infer
 from graphs.ir import Graph
 from rules.catalogue import all_rules
-from rules.declare import allowed
-from search import budget, prove
+from rules.declare import Rule, allowed
+from search import budget, build, extract, prove, saturate
 
+from .bodies import improve_bodies, make_names_unique
 from .normalize import normalize
 from .result import step_text
+from .searching import count_nodes
 
 
 def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     """Print the steps if the rules of the class join all outputs; else say which outputs stay apart."""
     a, b = left.copy(), right.copy()
-    normalize(a)
-    normalize(b)
     rules = [rule for rule in all_rules() if allowed(rule.exactness, precision)]
+    nested = [_normal(graph, rules) for graph in (a, b)]
     proof = prove.prove(a, b, rules, budget.NORMAL)
     if not proof.joined:
         apart = [name for name, joined in proof.outputs.items() if not joined]
@@ -26,7 +30,31 @@ def print_proof(left: Graph, right: Graph, precision: str) -> bool:
             print(f"{proof.left_out} constants were not computed: more than {limits.elements} elements, or more than "
                   f"{limits.bytes >> 20} MiB in all")
         return False
-    print(f"proved equal ({proof.exactness}) in {len(proof.steps)} steps, after normalization of both")
+    weakest = precision if any(nested) else proof.exactness
+    before = "normalization of both" + (" and of their nested graphs by the rules" if any(nested) else "")
+    print(f"proved equal ({weakest}) in {len(proof.steps)} steps, after {before}")
     for index, step in enumerate(proof.steps):
         print(step_text({**step.to_dict(), "index": index}))
     return True
+
+
+def _normal(graph: Graph, rules: Sequence[Rule]) -> bool:
+    """Normalize in place. Nested graphs are no terms of the search: the rules bring each to as few nodes as they can
+    beforehand, as `optimize` does. True if that changed one."""
+    normalize(graph)
+    if not improve_bodies(graph, lambda body: _fewest_nodes(body, rules)):
+        return False
+    make_names_unique(graph)
+    normalize(graph)
+    return True
+
+
+def _fewest_nodes(body: Graph, rules: Sequence[Rule]) -> Graph:
+    infer(body)
+    normalize(body)
+    if not body.nodes:
+        return body
+    found = saturate(body, rules, budget.LOW)
+    built = build.build_graph(body, found, extract.exact(found, count_nodes(found)))
+    normalize(built)
+    return built

@@ -15,6 +15,7 @@ from graphs.text import print_attribute
 from graphs.types import TensorType
 from rules.form import Form, from_form, to_form
 
+from .alike import plain
 from .terms import ABSENT, SMALL, Head, Leaf, Tables, Term, attribute_key
 
 BIG = 1 << 16  # elements from which on only facts that cost little are looked for
@@ -142,11 +143,12 @@ def _node(done: Encoded, index: int, node: Node, keep: bool, counted: Counter[ob
 
 def _identity(shared: Shared, node: Node, types: tuple[TensorType | None, ...], counted: Counter[object]) -> int:
     """The same number for the k-th node of this kind in each graph."""
-    plain = node.copy()
+    copy = node.copy()
     places = {name: f"@{place}" for place, name in enumerate([*node.inputs, *_captured(node)])}
-    for nested in plain.graphs:
+    for nested in copy.graphs:
         nested.rename_uses({name: places[name] for name in nested.captured() if name in places}, outputs=True)
-    attrs = tuple(sorted((name, repr(attribute_key(print_attribute(value)))) for name, value in plain.attrs.items()))
+    alike = {name: plain(value) if isinstance(value, Graph) else value for name, value in copy.attrs.items()}
+    attrs = tuple(sorted((name, repr(attribute_key(print_attribute(value)))) for name, value in alike.items()))
     kind = (node.domain, node.op, node.overload, node.version, attrs, len(node.inputs), tuple(map(str, types)))
     counted[kind] += 1
     return shared.identities.setdefault((kind, counted[kind]), len(shared.identities))

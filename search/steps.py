@@ -21,6 +21,7 @@ from graphs.text import INLINE_ELEMENTS, parse_graph, print_constant, print_grap
 from graphs.types import Type
 from rules.apply import remove_dead
 
+from .alike import plain
 from .terms import attribute_key
 
 
@@ -203,7 +204,7 @@ def _attribute(value: object, keys: Mapping[str, int]) -> object:
     if isinstance(value, Graph):
         inner = value.copy()
         inner.rename_uses({name: f"@{keys.get(name, name)}" for name in value.captured()}, outputs=True)
-        return print_graph(inner)
+        return print_graph(plain(inner))
     if isinstance(value, tuple) and any(isinstance(item, Graph) for item in value):
         return tuple(_attribute(item, keys) for item in value)
     return attribute_key(value)

@@ -1,4 +1,4 @@
-"""`egraft check --prove` on models whose weights were folded."""
+"""`egraft check --prove` on models whose weights were folded or whose branches were rewritten."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphs import save
+from graphs import load, save
 from graphs.constants import Constant
 from graphs.text import parse_graph
 from optimizer.command_line import main
+from optimizer.prove import print_proof
 
 WEIGHT = np.random.default_rng(0).standard_normal((40, 40)).astype(np.float32)  # 1,600 elements
 SCALE = np.linspace(0.5, 2.0, 40, dtype=np.float32)
@@ -29,3 +30,13 @@ def test_a_folded_weight_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture
     b = write(tmp_path / "b.onnx", "y = MatMul(x, w)", w=WEIGHT * SCALE)
     assert main(["check", str(a), str(b), "--prove"]) == 0
     assert "computed-constant" in capsys.readouterr().out
+
+
+def test_branches_are_compared_after_rewriting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = """graph "m" opset 18 (x: float32[n, 4], c: bool[]) -> (y) {{
+        y = If(c, then_branch=graph () -> (a) {{ {} }}, else_branch=graph () -> (b) {{ b = Abs(x) }}) }}"""
+    for name, branch in [("a", "s = Neg(x) t = Neg(s) a = Tanh(t)"), ("b", "a = Tanh(x)"), ("c", "a = Sin(x)")]:
+        save(parse_graph(text.format(branch)), tmp_path / f"{name}.onnx")
+    assert main(["check", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--prove"]) == 0
+    assert "nested graphs" in capsys.readouterr().out
+    assert not print_proof(load(tmp_path / "a.onnx"), load(tmp_path / "c.onnx"), "rounding")

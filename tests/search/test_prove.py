@@ -87,3 +87,32 @@ def test_what_the_budget_leaves_out_is_counted(folding: Folding) -> None:
     proof = prove(SCALED, FOLDED, ROUNDING, NORMAL, folding)
     assert not proof.joined and proof.left_out >= 1
     assert prove(SCALED, FOLDED, ROUNDING, NORMAL, None).left_out == 0
+
+
+def branching(then_body: str, else_body: str) -> Graph:
+    graph = parse_graph(f"""graph opset 17 (x: float32[n, 4], c: bool[]) -> (y) {{
+        t = Neg(x)
+        y = If(c, then_branch=graph {then_body}, else_branch=graph {else_body}) }}""")
+    infer(graph)
+    return graph
+
+
+def test_nested_graphs_are_alike_whatever_their_values_are_called() -> None:
+    one = branching("() -> (a) { k = constant float32[] 2 z = Relu(t) a = Mul(z, k) }", "() -> (b) { b = Abs(x) }")
+    same = branching("() -> (q) { two = constant float32[] 2 p = Relu(t) q = Mul(p, two) }",
+                     "() -> (r) { r = Abs(x) }")
+    proof = prove(one, same, [])
+    assert proof.joined and not proof.steps
+    for other in [branching("() -> (q) { two = constant float32[] 2 p = Relu(t) q = Mul(p, two) }",
+                            "() -> (r) { r = Abs(t) }"),
+                  branching("() -> (q) { k = constant float32[] 3 p = Relu(t) q = Mul(p, k) }",
+                            "() -> (r) { r = Abs(x) }"),
+                  branching("() -> (q) { k = constant float32[] 2 p = Relu(t) q = Mul(p, p) }",
+                            "() -> (r) { r = Abs(x) }")]:
+        assert not prove(one, other, []).joined
+
+
+def test_inner_names_are_told_apart_from_captured_ones() -> None:
+    inner = branching("() -> (a) { z = Relu(t) a = Mul(z, z) }", "() -> (b) { b = Abs(x) }")
+    captured = branching("() -> (a) { z = Relu(t) a = Mul(z, t) }", "() -> (b) { b = Abs(x) }")
+    assert not prove(inner, captured, []).joined
