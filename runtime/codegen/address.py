@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 Shape = tuple[int, ...]
 Strides = tuple[int, ...]
+# Indices are 32 bits below this: the last step of a thread that walks a grid goes beyond what it walks over.
+WIDE = (1 << 31) - (1 << 26)
 
 
 def contiguous(shape: Sequence[int]) -> Strides:
@@ -70,3 +73,27 @@ def extent(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     low = sum((size - 1) * stride for size, stride in zip(shape, strides) if stride < 0)
     high = sum((size - 1) * stride for size, stride in zip(shape, strides) if stride > 0)
     return low, high + 1
+
+
+def is_wide(shape: Sequence[int], *strides: Sequence[int]) -> bool:
+    """Indices over `shape`, or offsets of an operand with one of these strides, need 64 bits."""
+    reaches = [extent(shape, each) for each in strides]
+    return max([prod(shape), *(max(high, -low) for low, high in reaches)]) >= WIDE
+
+
+def reshaped(shape: Sequence[int], strides: Sequence[int], to: Sequence[int]) -> Strides | None:
+    """Strides of a row-major reshape that moves nothing; None where elements have to move."""
+    if prod(shape) <= 1:
+        return contiguous(to)
+    sizes, (steps,) = collapse(shape, [tuple(strides)])
+    found: list[int] = []
+    left, axis = list(to), 0
+    for size, step in zip(sizes, steps):  # each run of evenly spaced elements becomes some of the new dimensions
+        run: list[int] = []
+        while axis < len(left) and (prod(run) < size or left[axis] == 1):
+            run.append(left[axis])
+            axis += 1
+        if prod(run) != size:
+            return None
+        found.extend(each * step for each in contiguous(run))
+    return tuple(found)

@@ -13,7 +13,8 @@ using std::isnan;
 #define EG_OUT(T) const eg_pointer<T>&
 #define EG_GET(p, i) ((p).get(i))
 #define EG_PUT(p, i, v) ((p).put(i, v))
-#define EG_ATOMIC_ADD(p, i, v) ((p).add(i, v))
+#define EG_ATOMIC_ADD(p, i, v) ((p).update(i, v, [](auto old, auto own) { return old + own; }))
+#define EG_ATOMIC_MAX(p, i, v) ((p).update(i, v, [](auto old, auto own) { return old < own ? own : old; }))
 // One block runs at a time, so what a block shares may be static.
 #define EG_SHARED(T, name, size) static eg_shared<T, size> name
 #define EG_BARRIER() eg_barrier()
@@ -80,7 +81,7 @@ template <class T> struct eg_pointer {
     return v;
   }
   void put(long i, T v) const { store(i, v, false); }
-  void add(long i, T v) const {  // atomic: any order, but no plain access beside it
+  template <class F> void update(long i, T v, F f) const {  // atomic: any order, but no plain access beside it
     const long s = at(i, "atomic outside of the tensor");
     if (s < 0) return;
     if (r->writer[s] > 0 || r->reader[s]) eg_fault("race: atomic beside a plain access", r->name, i, eg_now.in_grid);
@@ -89,7 +90,7 @@ template <class T> struct eg_pointer {
     if (!r->filled[i * (long)sizeof(T)]) eg_fault("read of an element that nothing has written", r->name, i, r->high);
     T old;
     memcpy(&old, p, sizeof old);
-    old = (T)(old + v);
+    old = (T)f(old, v);
     memcpy(p, &old, sizeof old);
   }
   void store(long i, T v, bool) const {

@@ -26,6 +26,7 @@
 #define EG_GET(p, i) ((p)[i])
 #define EG_PUT(p, i, v) ((p)[i] = (v))
 #define EG_ATOMIC_ADD(p, i, v) atomicAdd((p) + (i), (v))
+#define EG_ATOMIC_MAX(p, i, v) atomicMax((p) + (i), (v))
 #define EG_SHARED(T, name, size) __shared__ T name[size]
 #define EG_BARRIER() __syncthreads()
 #define EG_SHUFFLE_XOR(v, s) __shfl_xor_sync(0xffffffffu, v, s)

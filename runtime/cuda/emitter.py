@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from graphs.ir import Node
 from graphs.operators import RUNTIME, find
 from runtime.codegen import Kernel
 from runtime.codegen.movement import copy_kernel
+from runtime.codegen.scalar import DTYPES
 from runtime.execute import runtime_value
 
 from .device import Gemm
@@ -49,10 +50,35 @@ class Recorder(ABC):
         """The value. Raises NeedsValue where it is not known yet."""
 
 
+class Attributes(Mapping[str, Any]):
+    """The attributes of a node; those that are inputs at run time are fetched when they are read."""
+
+    def __init__(self, node: Node, host: Callable[[int], np.ndarray]) -> None:
+        self.node, self.host = node, host
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.node.attrs[name]
+        record = find(self.node.op, self.node.domain)
+        if value is not RUNTIME or record is None:
+            return value
+        return runtime_value(record.name, record.domain, name, self.host(record.static[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.node.attrs)
+
+    def __len__(self) -> int:
+        return len(self.node.attrs)
+
+    def is_late(self, name: str) -> bool:
+        """The attribute is an input at run time."""
+        return self.node.attrs.get(name) is RUNTIME
+
+
 class Emitter:
     """One node being lowered. Outputs are set with `output` or `view`, one for each that the node names.
 
-    `attrs` are the node's attributes, those that are inputs at run time included.
+    `attrs` are the node's attributes, those that are inputs at run time included: reading such a one raises
+    NeedsValue where the input is not known before the run.
     """
 
     def __init__(self, node: Node, inputs: Sequence[Tensor | None], recorder: Recorder) -> None:
@@ -60,16 +86,8 @@ class Emitter:
         self.inputs = list(inputs)
         self.recorder = recorder
         self.outputs: list[Tensor | None] = [None] * len(node.outputs)
-        self.attrs: Mapping[str, Any] = self._attributes()
+        self.attrs = Attributes(node, self.host)
 
-    def _attributes(self) -> Mapping[str, Any]:
-        record = find(self.node.op, self.node.domain)
-        found: dict[str, Any] = dict(self.node.attrs)
-        if record is not None:
-            for name, index in record.static.items():
-                if found.get(name) is RUNTIME:
-                    found[name] = runtime_value(record.name, record.domain, name, self.host(index))
-        return found
 
     def has(self, index: int) -> bool:
         """The input is given."""
@@ -84,6 +102,8 @@ class Emitter:
         value = self.inputs[index]
         if value is None:
             raise NoKernel(f"input {index} is absent")
+        if value.dtype == "string":
+            raise NoKernel("strings stay on the host")
         found = self.recorder.on_device(value)
         self.inputs[index] = found
         return found
@@ -102,6 +122,8 @@ class Emitter:
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Copy elements between two tensors of one shape and dtype, whatever their strides."""
+        if source.dtype not in DTYPES:
+            raise NoKernel(f"element type {source.dtype}")
         if source.size:
             self.launch(copy_kernel(source.dtype, source.shape, source.strides, target.strides), source, target)
 

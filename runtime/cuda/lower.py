@@ -100,7 +100,9 @@ def to_value(value: object) -> Any:
 
 
 def _lowered(node: Node, inputs: Sequence[Any], recorder: Recorder, values: Values) -> Sequence[Any]:
-    lower = None if node.is_opaque or any(True for _ in node.graphs) else lowering.find(node.op, node.domain)
+    # A node of ONNX itself is opaque in versions that the lowering does not know; contrib operators have no record.
+    known = not node.is_opaque or bool(node.domain)
+    lower = lowering.find(node.op, node.domain) if known and not any(True for _ in node.graphs) else None
     reason = "no GPU kernel"
     if lower is not None and all(each is None or isinstance(each, Tensor) for each in inputs):
         try:
