@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .constants import Constant
 from .errors import InvalidModel
@@ -59,10 +59,21 @@ class Node:
     @property
     def uses(self) -> tuple[str, ...]:
         """Every value that the node reads: inputs, then values captured by nested graphs."""
-        names = dict.fromkeys(name for name in self.inputs if name)
-        for graph in self.graphs:
-            names.update(dict.fromkeys(graph.captured()))
+        names = dict.fromkeys(self.inputs)
+        names.pop("", None)
+        if self.holds_graphs:
+            for graph in self.graphs:
+                names.update(dict.fromkeys(graph.captured()))
         return tuple(names)
+
+    @property
+    def holds_graphs(self) -> bool:
+        """Whether an attribute is a nested graph, or several."""
+        for value in self.attrs.values():
+            kind = type(value)
+            if kind is Graph or (kind is tuple and Graph in map(type, value)):  # type: ignore[call-overload]
+                return True
+        return False
 
     @property
     def label(self) -> str:
@@ -166,9 +177,11 @@ class Graph:
         """
         if not renaming:
             return
+        renamed = renaming.keys()
         for node in self.nodes:
-            node.inputs = tuple(renaming.get(name, name) for name in node.inputs)
-            for graph in node.graphs:
+            if not renamed.isdisjoint(node.inputs):
+                node.inputs = tuple([renaming.get(name, name) for name in node.inputs])
+            for graph in node.graphs if node.holds_graphs else ():
                 own = set(graph.inputs) | set(graph.constants) | {o for n in graph.nodes for o in n.outputs}
                 graph.rename_uses({a: b for a, b in renaming.items() if a not in own}, outputs=True)
         if outputs:
@@ -191,24 +204,24 @@ class Graph:
         Raises InvalidModel with the cycle if there is one.
         """
         made_by = {out: index for index, node in enumerate(self.nodes) for out in node.outputs if out}
-        state: dict[int, int] = {}
+        needs = [[made_by[name] for name in node.uses if name in made_by] for node in self.nodes]
+        if all(not reads or max(reads) < index for index, reads in enumerate(needs)):
+            return
+        state = [0] * len(needs)  # 1: on the way down, 2: placed
         order: list[int] = []
-        for start in range(len(self.nodes)):
-            if start in state:
+        for start in range(len(needs)):
+            if state[start]:
                 continue
-            stack = [(start, iter(self._needs(start, made_by)))]
+            stack = [(start, iter(needs[start]))]
             state[start] = 1
             while stack:
-                index, needs = stack[-1]
-                for need in needs:
-                    if state.get(need) == 1:
-                        cycle = [i for i, _ in stack][[i for i, _ in stack].index(need):] + [need]
-                        text = " -> ".join(self.nodes[i].label for i in cycle[:6])
-                        raise InvalidModel(f"graph {self.name!r}", f"the nodes form a cycle: {text}",
-                                           "break the cycle; a graph must be acyclic")
-                    if need not in state:
+                index, rest = stack[-1]
+                for need in rest:
+                    if state[need] == 1:
+                        self._refuse_cycle([i for i, _ in stack], need)
+                    if not state[need]:
                         state[need] = 1
-                        stack.append((need, iter(self._needs(need, made_by))))
+                        stack.append((need, iter(needs[need])))
                         break
                 else:
                     state[index] = 2
@@ -216,8 +229,11 @@ class Graph:
                     stack.pop()
         self.nodes = [self.nodes[index] for index in order]
 
-    def _needs(self, index: int, made_by: dict[str, int]) -> list[int]:
-        return [made_by[name] for name in self.nodes[index].uses if name in made_by]
+    def _refuse_cycle(self, path: list[int], end: int) -> NoReturn:
+        cycle = [*path[path.index(end):], end]
+        text = " -> ".join(self.nodes[index].label for index in cycle[:6])
+        raise InvalidModel(f"graph {self.name!r}", f"the nodes form a cycle: {text}",
+                           "break the cycle; a graph must be acyclic")
 
     def to_networkx(self) -> networkx.MultiDiGraph:
         """A networkx graph: a vertex for each node (its index), input and constant; edges carry value and slot."""

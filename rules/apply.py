@@ -114,7 +114,7 @@ def remove_dead(graph: Graph) -> None:
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(name in needed for name in node.outputs):
+        if not needed.isdisjoint(node.outputs):
             needed.update(node.uses)
             kept.append(node)
     graph.nodes = kept[::-1]
