@@ -14,6 +14,7 @@ from graphs.ir import Graph
 from search import ENode, Saturated, build, extract, saturate
 from search import budget as budgets
 from search import trace as search_trace
+from search.saying import Speaker
 from search.steps import INLINE_ELEMENTS
 
 from .candidates import Candidate, Improved
@@ -252,13 +253,14 @@ def _refusals(saturated: Saturated) -> dict[str, Any]:
     names: dict[int, str] = {}
     for value, label in saturated.encoded.labels.items():
         names.setdefault(label, value)
-    return {rule: {reason: {"count": count, "where": _place(names, each.samples.get(reason, ()))}
+    speaker = Speaker(saturated)
+
+    def place(labels: tuple[int, ...]) -> str:
+        return ", ".join(names.get(label) or speaker.place(label) for label in labels)
+
+    return {rule: {reason: {"count": count, "where": place(each.samples.get(reason, ()))}
                    for reason, count in each.counts.items()}
             for rule, each in saturated.refusals.items() if each.counts}
-
-
-def _place(names: dict[int, str], labels: tuple[int, ...]) -> str:
-    return ", ".join(names.get(label, f"a rewritten form (label {label})") for label in labels)
 
 
 def _plain(statistics: dict[str, Any]) -> dict[str, Any]:
@@ -282,6 +284,7 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
     used = {name for enode in best.choice.values() for name in enode.rules}
     rows: dict[str, dict[str, Any]] = {}
     places: dict[str, list[set[int]]] = {}
+    speaker, plain = Speaker(saturated), set[str]()
     for firing in saturated.firings:
         rule = saturated.rule_of(firing)
         made = [saturated.of_label[label] for label in firing.built if label in saturated.of_label]
@@ -294,8 +297,10 @@ def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], pr
         classes = {saturated.classes[old] for old, _ in firing.roots}
         places[rule.name] = _with_place(places.get(rule.name, []), classes)
         row["places"] = len(places[rule.name])
-        if row["example"] is None:
-            row["example"] = _example(saturated, firing, new, prices)
+        given = all(saturated.of_label[label].origin is not None for label in firing.matched)
+        if row["example"] is None or (given and rule.name not in plain):  # one that is in the input, if any is
+            row["example"] = _example(saturated, speaker, firing, new, prices)
+            plain.update({rule.name} if given else ())
     return sorted(rows.values(), key=lambda row: (-row["places"], row["rule"]))[:SHOWN_UNUSED]
 
 
@@ -306,10 +311,11 @@ def _with_place(places: list[set[int]], classes: set[int]) -> list[set[int]]:
     return [*apart, joined]
 
 
-def _example(saturated: Saturated, firing: Any, new: list[ENode], prices: Prices) -> dict[str, Any]:
+def _example(saturated: Saturated, speaker: Speaker, firing: Any, new: list[ENode],
+             prices: Prices) -> dict[str, Any]:
     """Predicted seconds of the nodes that one firing matched and of those that it made."""
     old = list(dict.fromkeys(saturated.of_label[label] for label in firing.matched if label in saturated.of_label))
-    return {"old": [str(enode) for enode in old], "new": [str(enode) for enode in new],
+    return {"old": speaker.lines(old), "new": speaker.lines(new),
             "old_seconds": sum(prices(enode) for enode in old), "new_seconds": sum(prices(enode) for enode in new)}
 
 

@@ -215,3 +215,16 @@ def test_branches_are_optimized(settings: dict[str, Any], tmp_path: Path) -> Non
         feeds = {**draw(graph, 0, {"n": 3}), "c": np.array(condition)}
         for name, value in run(graph, feeds).items():
             np.testing.assert_array_equal(run(again, feeds)[name], value)
+
+
+def test_rewrites_that_do_not_pay_are_shown_in_names_of_the_model(settings: dict[str, Any]) -> None:
+    graph = parse_graph("""graph opset 18 (image: float32[2, 8]) -> (out) {
+        shift = constant float32[8] [1, 2, 3, 4, 5, 6, 7, 8]
+        weight = constant float32[8, 2] [1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3, 4, 5, 6, 7, 8]
+        moved = Add(image, shift)
+        product = MatMul(moved, weight)
+        other = Relu(moved)
+        out = Concat(product, other, axis=1) }""")
+    rows = {row["rule"]: row["example"] for row in optimized(graph, settings).report["not_used"]}
+    assert rows["shift-then-matmul"]["old"] == ["moved = Add(image, shift)", "product = MatMul(moved, weight)"]
+    assert rows["shift-then-matmul"]["new"] == ["product = Add(MatMul(image, weight), MatMul(shift, weight))"]
