@@ -12,6 +12,7 @@ from graphs.dims import Call, DimLike, Expr, Symbol, evaluate, symbols
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
 from graphs.types import TensorType
+from runtime.feeds import unknown_dim
 
 # By the name of a symbol, first match counts; names are split at anything but letters.
 BY_NAME: tuple[tuple[frozenset[str], int], ...] = (
@@ -49,8 +50,7 @@ def measure_size_sets(graph: Graph, dims: Mapping[str, int | Sequence[int]] | No
     for name, sizes in (dims or {}).items():
         values = [sizes] if isinstance(sizes, int) else list(sizes)
         if name not in base:
-            known = ", ".join(sorted(base)) or "none: all sizes are fixed"
-            raise InvalidOption(f"--dim {name}", f"the model's inputs have no dimension {name!r}", f"known: {known}")
+            raise unknown_dim(name, base)
         if not values or any(size < 1 for size in values):
             raise InvalidOption(f"--dim {name}", f"impossible size in {values}", "give sizes of at least 1")
         asked[name] = values

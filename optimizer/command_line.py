@@ -147,7 +147,7 @@ def check(
     inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input")] = None,
     rtol: Annotated[float | None, typer.Option()] = None,
     atol: Annotated[float | None, typer.Option()] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="NAME=1,8: sizes to check at; repeatable")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size to check at; repeatable")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> int:
     """Compare two models by running them; exit status 0 equal, 1 different, 3 with --prove: neither."""

@@ -129,11 +129,12 @@ def load_feeds(path: Path | None) -> dict[str, np.ndarray] | None:
 def check_command(a: Path, b: Path, *, prove: bool, precision: str, inputs: Path | None, rtol: float | None,
                   atol: float | None, dims: dict[str, list[int]], seed: int) -> int:
     """`egraft check`."""
+    from runtime.feeds import single_sizes
     from runtime.validation import validate
 
     left, right = load(a), load(b)
     _same_contract(left, right, a, b)
-    sizes = {name: values[0] for name, values in dims.items()} or None
+    sizes = single_sizes(left, dims) or None
     found = validate(left, right, precision, feeds=load_feeds(inputs), seed=seed, sizes=sizes, rtol=rtol, atol=atol)
     print(found.summary())
     if not found.ok:
@@ -159,12 +160,13 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
                 dims: dict[str, list[int]], seed: int) -> int:
     """`egraft run`."""
     from runtime import Session
-    from runtime.feeds import default_sizes, draw
+    from runtime.feeds import default_sizes, draw, single_sizes
 
     graph = load(model)
+    chosen = single_sizes(graph, dims)
     feeds = load_feeds(inputs)
     if feeds is None:
-        sizes = {**default_sizes(graph), **{name: values[0] for name, values in dims.items()}}
+        sizes = {**default_sizes(graph), **chosen}
         feeds = draw(graph, seed, sizes)
         print(f"random inputs, seed {seed}, sizes {sizes}")
     results = Session(graph, target=target).run(feeds)

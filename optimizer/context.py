@@ -22,7 +22,7 @@ from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
 from search import budget as budgets
 
-from .options import Options
+from .options import Options, check_threads
 from .sizing import first_sizes, sizes_that_run
 
 
@@ -101,6 +101,7 @@ def open_context(graph: Graph, options: Options) -> Context:
     from .commands import load_feeds
 
     from_onnx = bool(graph.extras.get("from_onnx", True))
+    check_threads(options)
     target = resolve(options.target, from_onnx, options.timings if options.frozen else None)
     if options.opset is not None:
         _set_opset(graph, options.opset)

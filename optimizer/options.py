@@ -6,8 +6,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cost_model.fingerprint import cores_visible
+from graphs.errors import InvalidOption
+from graphs.wording import counted
+
 Exactness = Literal["exact", "rounding", "finite", "approximate"]
-MAX_THREADS = 4096  # more is a slip of the keyboard, and runtimes die of it
+THREADS_PER_CORE = 4  # with many more, runtimes spend their time on waking threads, and hang
 
 
 class Options(BaseModel):
@@ -26,7 +30,7 @@ class Options(BaseModel):
     rtol: float | None = Field(None, ge=0, allow_inf_nan=False)
     atol: float | None = Field(None, ge=0, allow_inf_nan=False)
     dims: dict[str, list[int]] = Field(default_factory=dict, description="sizes to measure symbolic dimensions at")
-    threads: int | None = Field(None, ge=1, le=MAX_THREADS)
+    threads: int | None = Field(None, ge=1, description="threads of the runtime, at most 4 for each core")
     disabled_rules: list[str] = Field(default_factory=list)
     keep: list[str] = Field(default_factory=list, description="names of nodes that must stay as they are")
     contrib: bool = Field(False, description="allow contrib operators of ONNX Runtime")
@@ -34,3 +38,13 @@ class Options(BaseModel):
     timings: str | None = Field(None, description="path of the timing database")
     frozen: bool = Field(False, description="a miss in the timing database is an error")
     seed: int = Field(0, ge=0, lt=1 << 63)
+
+
+def check_threads(options: Options) -> None:
+    """Raise InvalidOption where this machine cannot sensibly run so many threads."""
+    cores = cores_visible()
+    most = THREADS_PER_CORE * cores
+    if options.threads is not None and options.threads > most:
+        raise InvalidOption(f"--threads {options.threads}",
+                            f"the limit here is {most}: {THREADS_PER_CORE} for each of {counted(cores, 'core')}",
+                            f"give 1 to {most}, or leave it out")

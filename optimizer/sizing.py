@@ -23,9 +23,9 @@ TRIES = 40
 def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.ndarray] | None, target: Target,
                 threads: int, seed: int) -> dict[str, int]:
     """The sizes that a run starts with: those of the user's data, else the defaults; small models are tried out."""
+    sizes = default_measure_sizes(graph, dims)  # refuses names that no input has
     if feeds is not None:
         return sizes_of_feeds(graph, feeds)
-    sizes = default_measure_sizes(graph, dims)
     if not target.measures or constant_bytes(graph) > CHECKED_BYTES:
         return sizes
     return sizes_that_run(graph, sizes, dims, target, threads, seed) or sizes

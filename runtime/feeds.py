@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import onnx
 
 from graphs import dims, dtypes
 from graphs.dims import DimLike
-from graphs.errors import InvalidInput
+from graphs.errors import InvalidInput, InvalidOption
 from graphs.ir import Graph
 from graphs.types import OtherType, TensorType
 
@@ -46,6 +46,23 @@ def input_symbols(graph: Graph) -> list[str]:
         for dim in type_.shape or ():
             found.update(dict.fromkeys(sorted(dims.symbols(dim))))
     return list(found)
+
+
+def unknown_dim(name: str, known: Iterable[str]) -> InvalidOption:
+    """The error of a size that is asked for under a name that no input has."""
+    listed = ", ".join(sorted(known)) or "none: all sizes are fixed"
+    return InvalidOption(f"--dim {name}", f"the model's inputs have no dimension {name!r}", f"known: {listed}")
+
+
+def single_sizes(graph: Graph, wanted: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes of a single run. Raises InvalidOption for a name that no input has, or several sizes of one name."""
+    known = input_symbols(graph)
+    for name, sizes in wanted.items():
+        if name not in known:
+            raise unknown_dim(name, known)
+        if len(sizes) > 1:
+            raise InvalidOption(f"--dim {name}", f"{len(sizes)} sizes, and this runs at one", "give one size")
+    return {name: sizes[0] for name, sizes in wanted.items()}
 
 
 def default_sizes(graph: Graph) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
 from graphs.errors import InvalidOption
-from optimizer.options import Options
+from optimizer.options import Options, check_threads
 
 # Parameters of the request that are no options, and other spellings of options (those of the command line).
 CONTROLS = {"wait": "answer the finished job if it ends within so many seconds",
@@ -48,6 +48,7 @@ def read_options(fields: Iterable[tuple[str, str]]) -> Options:
                             "name a target of /v1/targets")
     options = make_options(values)
     assert isinstance(options, Options)
+    check_threads(options)
     return options
 
 

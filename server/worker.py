@@ -166,12 +166,13 @@ def _number(value: object) -> float:
 def _check(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     from graphs import load
     from optimizer.commands import load_feeds
+    from runtime.feeds import single_sizes
     from runtime.validation import validate
 
     left, right = (load(folder / UPLOAD / request[part]) for part in ("a", "b"))
     feeds = load_feeds(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None
     options = request["options"]
-    sizes = {name: values[0] for name, values in options.get("dims", {}).items()} or None
+    sizes = single_sizes(left, options.get("dims", {})) or None
     found = validate(left, right, options.get("precision", "rounding"), feeds=feeds, seed=options.get("seed", 0),
                      sizes=sizes, rtol=options.get("rtol"), atol=options.get("atol"))
     write_json(folder / ATTEMPT / RESULT / "report.json", found.to_dict())

@@ -60,7 +60,7 @@ def test_problems(idle: TestClient, method: str, path: str, status: int, code: s
     {"effort": "heroic"}, {"target": "onnxruntime:cpu@/tmp/x.db"}, {"timings": "/tmp/x.db"}, {"inputs": "/etc/passwd"},
     {"no_such_option": "1"}, {"dim": "batch"}, {"timeout": "-1"}, {"wait": "soon"}, {"reuse": "perhaps"},
     {"opset": "seventeen"}, {"timeout": "inf"}, {"rtol": "inf"}, {"dim": "n=²"}, {"dim": "n=" + "9" * 5000},
-    {"seed": "-1"}, {"seed": "9" * 30},
+    {"seed": "-1"}, {"seed": "9" * 30}, {"threads": "4000"},
 ])
 def test_impossible_options(idle: TestClient, options: dict[str, str]) -> None:
     problem(idle.post("/v1/jobs", content=onnx_bytes(), params=options), 400, "invalid-option")
