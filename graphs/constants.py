@@ -30,7 +30,7 @@ class Constant:
     `load` is called at most once. Equality and hash are by dtype, shape and content (floats by their bits).
     """
 
-    __slots__ = ("__dict__", "_load", "type")
+    __slots__ = ("__dict__", "__weakref__", "_load", "type")
 
     def __init__(self, type_: TensorType, load: Callable[[], np.ndarray]) -> None:
         self.type = type_

@@ -21,6 +21,8 @@ from graphs.text_parser import Parser
 from runtime.execute import evaluate
 from search.steps import decode_constant, encode_constant
 
+from .normalize.memory import Place
+
 INLINE_ELEMENTS = 64
 _OTHER_MODEL = "replay the trace with the model it was made for"
 
@@ -126,6 +128,10 @@ def _constant(graph: Graph, name: str, row: Mapping[str, Any]) -> Constant:
 def _recompute(graph: Graph, name: str) -> Constant:
     """The value of a node over constants."""
     producers = graph.producers()
+    place = Place(graph, name, producers)
+    known = place.recall()
+    if known is not None:
+        return known
     values: dict[str, np.ndarray] = {}
     stack = [name]
     while stack:
@@ -147,4 +153,6 @@ def _recompute(graph: Graph, name: str) -> Constant:
             results = evaluate(node, arrays)
         values.update({out: result for out, result in zip(node.outputs, results, strict=False) if out})
         stack.pop()
-    return Constant.of(values[name])
+    found = Constant.of(values[name])
+    place.keep(found)
+    return found

@@ -17,6 +17,7 @@ from search import trace as search_trace
 from search.saying import Speaker
 from search.steps import INLINE_ELEMENTS
 
+from . import meanwhile
 from .candidates import Candidate, Improved
 from .context import Context
 from .progress import Clock
@@ -161,6 +162,7 @@ def count_bytes(saturated: Saturated, sizes: Mapping[str, int]) -> Callable[[ENo
 def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> None:
     """Fill `improved` with candidates. Raises SearchFailed where the child process gave nothing."""
     clock.enter("saturate", f"{len(graph.nodes)} nodes")
+    meanwhile.begin(graph)
     saturated = saturate(graph, context.rules, context.effort.budget, keep=context.options.keep)
     clock.note(stop=saturated.stop, **_plain(saturated.statistics))
     _report_conflicts(saturated, context)

@@ -17,7 +17,6 @@ from pathlib import Path
 from graphs.constants import Constant
 from rules.declare import Rule
 
-from . import egraph as _egraph  # noqa: F401  egglog is imported while the process waits for its first job
 from .budget import Budget, Folding
 from .saturation import Outcome, Saturation
 from .terms import Tables
@@ -116,6 +115,8 @@ def serve(descriptor: int) -> None:
     """Answer jobs until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent()
+    from . import egraph as _egraph  # noqa: F401  egglog is imported while the process waits for its first job
+
     connection = Connection(descriptor)
     connection.send_bytes(b"r")
     while True:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Collection, Mapping
 from heapq import heapify, heappop, heappush
 
-from .exact import solve
 from .saturated import ENode, Saturated
 from .selection import BYTE_COST, Cost, Problem, Selection, order_of, prepare
 
@@ -53,6 +52,8 @@ def exact(saturated: Saturated, cost: Cost, time_budget: float = 10.0, node_budg
     `node_budget` bounds the branch-and-bound nodes (reproducible), `time_budget` is the emergency brake. `bound` and
     `gap` of the result say what was proved.
     """
+    from .exact import solve  # the solver takes long to import
+
     problem = prepare(saturated, cost, byte_cost, forbidden)
     start, name = _best_greedy(problem)
     price = problem.price(start)

@@ -14,6 +14,7 @@ from graphs.types import TensorType
 from runtime.execute import evaluate
 
 from .cleanup import reader_counts
+from .memory import LEAST_BYTES, Place
 
 # A folded result may make the file larger than what it replaces by this much; more where the model is large anyway.
 GROWTH_BYTES = 65536
@@ -47,16 +48,15 @@ def fold_constants(graph: Graph) -> list[str]:
         limit = COPY_BYTES if _is_copy(node, producers) else budget
         if growth is None or growth > limit:
             continue
-        results = _compute(graph, node, producers, values)
-        if results is None:
+        folded = _folded(graph, node, producers, values)
+        if folded is None:
             continue
         done.add(id(node))
         budget -= max(growth, 0)
-        for out in node.outputs:
-            if out:
-                graph.constants[out] = _constant(results[out])
-                graph.types.pop(out, None)
-                changed.append(out)
+        for out, constant in folded.items():
+            graph.constants[out] = constant
+            graph.types.pop(out, None)
+            changed.append(out)
     if done:
         graph.nodes = [node for node in graph.nodes if id(node) not in done]
     return changed
@@ -126,9 +126,31 @@ def _is_copy(node: Node, producers: dict[str, Node]) -> bool:
     return record is not None and (record.movement or node.op in ("Range", "ConstantOfShape", "EyeLike"))
 
 
-def _compute(graph: Graph, node: Node, producers: dict[str, Node],
-             values: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+def _folded(graph: Graph, node: Node, producers: dict[str, Node],
+            values: dict[str, np.ndarray]) -> dict[str, Constant] | None:
     """The outputs of a node over constants; None where it cannot be computed within the scratch budget."""
+    order = _order(graph, node, producers, values)
+    if order is None:
+        return None
+    names = [out for out in node.outputs if out]
+    places = {out: Place(graph, out, producers) for out in names if (_bytes(graph, out) or 0) >= LEAST_BYTES}
+    recalled = {out: place.recall() for out, place in places.items()}
+    known = {out: constant for out, constant in recalled.items()
+             if constant is not None and _as_inferred(graph, out, constant.array)}
+    if len(known) == len(names):
+        values.update((out, constant.array) for out, constant in known.items())
+        return known
+    if not _compute(graph, order, values):
+        return None
+    found = {out: _constant(values[out]) for out in names}
+    for out, place in places.items():
+        place.keep(found[out])
+    return found
+
+
+def _order(graph: Graph, node: Node, producers: dict[str, Node],
+           values: dict[str, np.ndarray]) -> list[Node] | None:
+    """The nodes to compute, a node itself last; None where they need more than the scratch budget."""
     order: list[Node] = []
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(node, False)]
@@ -147,8 +169,11 @@ def _compute(graph: Graph, node: Node, producers: dict[str, Node],
     for current in order:
         sizes = [_bytes(graph, out) for out in current.outputs if out]
         scratch += sum(size if size is not None else math.inf for size in sizes)
-    if scratch > SCRATCH_BYTES:
-        return None
+    return None if scratch > SCRATCH_BYTES else order
+
+
+def _compute(graph: Graph, order: list[Node], values: dict[str, np.ndarray]) -> bool:
+    """Add what some nodes give to `values`; False where one cannot be computed."""
     for current in order:
         arrays = [None if not name else graph.constants[name].array if name in graph.constants else values[name]
                   for name in current.inputs]
@@ -156,13 +181,13 @@ def _compute(graph: Graph, node: Node, producers: dict[str, Node],
             with np.errstate(all="ignore"):
                 results = evaluate(current, arrays)
         except Exception:  # whatever a kernel raises that gets what it does not accept (an index out of range)
-            return None  # no kernel, or an ill-formed node: it stays in the graph and fails where the user sees it
+            return False  # no kernel, or an ill-formed node: it stays in the graph and fails where the user sees it
         for out, result in zip(current.outputs, results, strict=False):
             if out:
                 if not _as_inferred(graph, out, result):
-                    return None
+                    return False
                 values[out] = result
-    return {out: values[out] for out in node.outputs if out}
+    return True
 
 
 def _as_inferred(graph: Graph, name: str, result: np.ndarray) -> bool:
