@@ -11,7 +11,7 @@ MINUTES  ?= 10
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz serve bench lint test-bench slowest clean distclean
+.PHONY: help demo test fuzz serve bench lint conformance test-bench slowest clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,9 @@ serve: .venv/installed ## run the REST service
 
 bench: .venv/installed ## measure the zoo, beside other optimizers
 	$(BIN)/python -m scripts.bench
+
+conformance: .venv/installed ## run ONNX's own backend tests, print the pass rate
+	$(SINGLE) $(BIN)/python -W ignore -m scripts.conformance
 
 test-bench: .venv/installed ## run the tests that need the other optimizers (extra `bench`), installing them
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[bench]'
