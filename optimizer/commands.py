@@ -1,4 +1,4 @@
-"""What the commands do; `optimizer.command_line` only reads their options."""
+"""What the commands do; `optimizer.arguments` only reads their options."""
 
 from __future__ import annotations
 

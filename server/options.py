@@ -21,7 +21,7 @@ NOT_HERE = {"timings": "the service has a timing database of its own; leave it o
 
 def read_options(fields: Iterable[tuple[str, str]]) -> Options:
     """The options among the parameters of a request. Raises InvalidOption."""
-    from optimizer.command_line import make_options, parse_dims
+    from optimizer.arguments import make_options, parse_dims
 
     values: dict[str, Any] = {}
     for spelled, text in fields:

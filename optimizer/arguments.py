@@ -1,0 +1,298 @@
+"""The commands and their arguments: `egraft optimize`, `check`, `run`, `trace`, `targets`, `rules`, `zoo`, ..."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphs.errors import EgraftError, InvalidOption
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
+                  help="egraft: a superoptimizer for tensor graphs.")
+rules_app = typer.Typer(invoke_without_command=True, help="List rules, show one, or check them.")
+timings_app = typer.Typer(no_args_is_help=True, help="The timing database.")
+app.add_typer(rules_app, name="rules")
+app.add_typer(timings_app, name="timings")
+
+Model = Annotated[Path, typer.Argument(help="an ONNX file, or a graph as .json or .txt", show_default=False)]
+
+
+def parse(words: Sequence[str]) -> int:
+    """Read the words of a command line, do the command, and return its exit status."""
+    words = list(words)
+    if words[:1] == ["rules"] and len(words) > 1 and words[1] not in ("check", "show") and words[1][:1] != "-":
+        words.insert(1, "show")  # `egraft rules NAME`
+    try:
+        result = typer.main.get_command(app).main(args=words, prog_name="egraft", standalone_mode=False)
+        return int(result or 0)
+    except EgraftError as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except typer.Exit as stop:
+        return stop.exit_code
+    except SystemExit as stop:  # the parser ends so where nobody reads on (| head)
+        if isinstance(stop.__context__, BrokenPipeError):
+            return 0
+        raise
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except Exception as error:
+        if hasattr(error, "format_message"):  # a usage error of the command line parser
+            print(f"egraft: error[usage]: command line: {' '.join(error.format_message().split())}; "
+                  "see egraft --help", file=sys.stderr)
+            return 2
+        raise
+
+
+# ---------------------------------------------------------------- options shared by commands
+
+_SIZE = re.compile("[0-9]{1,12}")
+
+
+def parse_dims(rows: Sequence[str]) -> dict[str, list[int]]:
+    """`["batch=1,8", "seq=128"]` -> `{"batch": [1, 8], "seq": [128]}`."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        name, _, text = row.partition("=")
+        sizes = text.split(",")
+        if not name.strip() or not all(_SIZE.fullmatch(item.strip()) for item in sizes):
+            raise InvalidOption(f"--dim {row}", "not of the form NAME=SIZE[,SIZE...]",
+                                "write for example --dim batch=1,8")
+        found[name.strip()] = [int(item) for item in sizes]
+    return found
+
+
+def make_options(values: dict[str, Any]) -> Any:
+    """An `Options`, or InvalidOption naming the first option that is out of range."""
+    from pydantic import ValidationError
+
+    from .options import Options
+
+    try:
+        return Options(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "--" + str(first["loc"][0]).replace("_", "-")
+        raise InvalidOption(name, f"{first.get('input')!r}: {first['msg']}", "see egraft optimize --help") from None
+
+
+@app.command()
+def optimize(
+    model: Model,
+    out: Annotated[Path, typer.Option("-o", "--out", help="where to write the result", show_default=False)],
+    target: Annotated[str, typer.Option(help="runtime:device, or auto")] = "auto",
+    precision: Annotated[str, typer.Option(help="exact, rounding, finite or approximate")] = "rounding",
+    objective: Annotated[str, typer.Option(help="time, nodes or memory")] = "time",
+    effort: Annotated[str, typer.Option(help="low, normal or high")] = "normal",
+    timeout: Annotated[float | None, typer.Option(help="seconds; the best so far is written")] = None,
+    opset: Annotated[int | None, typer.Option(help="write at this opset (default: the input's)")] = None,
+    inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input, for validation")] = None,
+    rtol: Annotated[float | None, typer.Option()] = None,
+    atol: Annotated[float | None, typer.Option()] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="NAME=1,8: sizes to measure at; repeatable")] = None,
+    threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
+    disable_rule: Annotated[list[str] | None, typer.Option(help="a rule not to use; repeatable")] = None,
+    keep: Annotated[list[str] | None, typer.Option(help="name of a node that must stay; repeatable")] = None,
+    contrib: Annotated[bool, typer.Option("--contrib", help="allow contrib operators of ONNX Runtime")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="exit 1 where a step had to be dropped")] = False,
+    trace: Annotated[Path | None, typer.Option(help="write the trace there (JSON)")] = None,
+    report: Annotated[Path | None, typer.Option(help="write the report there (.json or .html)")] = None,
+    timings: Annotated[Path | None, typer.Option(help="timing database (default: the user's cache)")] = None,
+    frozen: Annotated[bool, typer.Option("--frozen", help="a miss in the timing database is an error")] = False,
+    server: Annotated[str | None, typer.Option(help="send the job to a running egraft service")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")] = False,
+) -> int:
+    """Optimize a model and write an equivalent, faster one."""
+    values = {
+        "target": target, "precision": precision, "objective": objective, "effort": effort, "timeout": timeout,
+        "opset": opset, "inputs": None if inputs is None else str(inputs), "rtol": rtol, "atol": atol,
+        "dims": parse_dims(dim or []), "threads": threads, "disabled_rules": disable_rule or [], "keep": keep or [],
+        "contrib": contrib, "strict": strict, "timings": None if timings is None else str(timings), "frozen": frozen,
+    }  # fmt: skip
+    options = make_options(values)
+    from .commands import optimize_command
+
+    return optimize_command(model, out, options, trace=trace, report=report, server=server, quiet=quiet)
+
+
+@app.command()
+def check(
+    a: Model,
+    b: Annotated[Path, typer.Argument(help="the other model", show_default=False)],
+    prove: Annotated[bool, typer.Option("--prove", help="also join both by rewriting and print the steps")] = False,
+    precision: Annotated[str, typer.Option(help="exact, rounding, finite or approximate")] = "rounding",
+    inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input")] = None,
+    rtol: Annotated[float | None, typer.Option()] = None,
+    atol: Annotated[float | None, typer.Option()] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size to check at; repeatable")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> int:
+    """Compare two models by running them; exit status 0 equal, 1 different, 3 with --prove: neither."""
+    make_options({"precision": precision, "rtol": rtol, "atol": atol})  # refuses what is impossible
+    from .commands import check_command
+
+    return check_command(a, b, prove=prove, precision=precision, inputs=inputs, rtol=rtol, atol=atol,
+                         dims=parse_dims(dim or []), seed=seed)
+
+
+@app.command(name="run")
+def run_model(
+    model: Model,
+    inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input (default: random)")] = None,
+    outputs: Annotated[Path | None, typer.Option(help="write the outputs there (.npz)")] = None,
+    target: Annotated[str, typer.Option(help="a target of egraft's own runtime")] = "egraft:cpu",
+    dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size of random inputs; repeatable")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed of random inputs")] = 0,
+) -> int:
+    """Run a model with egraft's own runtime."""
+    from .commands import run_command
+
+    return run_command(model, inputs, outputs, target, parse_dims(dim or []), seed)
+
+
+@app.command()
+def trace(
+    file: Annotated[Path, typer.Argument(help="a trace written by --trace", show_default=False)],
+    step: Annotated[int | None, typer.Option(help="show this step only")] = None,
+    why_not: Annotated[str | None, typer.Option(help="why a rule did not fire")] = None,
+) -> int:
+    """Print the rewrite steps of a trace."""
+    from .commands import trace_command
+
+    return trace_command(file, step, why_not)
+
+
+@app.command()
+def bisect(model: Model, precision: Annotated[str, typer.Option()] = "rounding") -> int:
+    """Find the smallest trace that still shows a difference."""
+    make_options({"precision": precision})
+    from .commands import bisect_command
+
+    return bisect_command(model, precision)
+
+
+@app.command()
+def targets() -> int:
+    """List the targets, and what is missing for those that are not available."""
+    from .commands import targets_command
+
+    return targets_command()
+
+
+@app.command()
+def zoo(
+    folder: Annotated[Path, typer.Argument(help="a folder of models", show_default=False)],
+    out: Annotated[Path, typer.Option("-o", "--out", help="folder of the results", show_default=False)],
+    target: Annotated[str, typer.Option()] = "auto",
+    effort: Annotated[str, typer.Option()] = "normal",
+    timings: Annotated[Path | None, typer.Option()] = None,
+) -> int:
+    """Optimize every model of a folder; a table at the end, restartable."""
+    from .commands import zoo_command
+
+    options = make_options({"target": target, "effort": effort, "timings": None if timings is None else str(timings)})
+    return zoo_command(folder, out, options)
+
+
+@app.command()
+def serve(
+    host: Annotated[str, typer.Option()] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 picks a free port")] = 8000,
+    data: Annotated[Path | None, typer.Option(help="folder of jobs and results")] = None,
+) -> int:
+    """Start the REST service."""
+    from importlib.metadata import entry_points
+
+    # The service is a floor above the command line: it comes as a plug-in, so that no import runs upwards.
+    start = entry_points(group="egraft.commands")["serve"].load()
+    return int(start(host, port, data) or 0)
+
+
+@rules_app.callback()
+def rules_main(context: typer.Context) -> None:
+    """List all rules; `egraft rules NAME` shows one, `egraft rules check` checks them."""
+    if context.invoked_subcommand is None:
+        from .commands import rules_command
+
+        rules_command(None)
+
+
+@rules_app.command(name="show")
+def rules_show(name: Annotated[str, typer.Argument(help="name of a rule")]) -> int:
+    """Show one rule."""
+    from .commands import rules_command
+
+    return rules_command(name)
+
+
+@rules_app.command(name="check")
+def rules_check(
+    names: Annotated[list[str] | None, typer.Argument(help="rules to check (default: all)")] = None,
+    instances: Annotated[int, typer.Option(help="random instances for each rule")] = 30,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+) -> int:
+    """Check rules on their examples, near misses and random instances; exit status 1 if one is unsound."""
+    from .commands import rules_check_command
+
+    return rules_check_command(names, instances, seed)
+
+
+Database = Annotated[Path | None, typer.Option("--timings", help="the database (default: the user's cache)")]
+
+
+@timings_app.command(name="show")
+def timings_show(file: Database = None) -> int:
+    """Summary of the timing database."""
+    from .commands import timings_command
+
+    return timings_command("show", file)
+
+
+@timings_app.command(name="hash")
+def timings_hash(file: Database = None) -> int:
+    """Content hash of the timing database."""
+    from .commands import timings_command
+
+    return timings_command("hash", file)
+
+
+@timings_app.command(name="export")
+def timings_export(out: Annotated[Path, typer.Argument(help="JSON lines")], file: Database = None) -> int:
+    """Write all records as JSON lines."""
+    from .commands import timings_command
+
+    return timings_command("export", file, out)
+
+
+@timings_app.command(name="import")
+def timings_import(source: Annotated[Path, typer.Argument(help="JSON lines")], file: Database = None) -> int:
+    """Add records that `export` wrote."""
+    from .commands import timings_command
+
+    return timings_command("import", file, source)
+
+
+@timings_app.command(name="merge")
+def timings_merge(source: Annotated[Path, typer.Argument(help="another database")], file: Database = None) -> int:
+    """Add the records of another database."""
+    from .commands import timings_command
+
+    return timings_command("merge", file, source)
+
+
+@timings_app.command(name="prune")
+def timings_prune(days: Annotated[float, typer.Option(help="remove records older than this")],
+                  file: Database = None) -> int:
+    """Remove old records."""
+    from .commands import timings_command
+
+    return timings_command("prune", file, days=days)
