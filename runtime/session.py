@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphs import dims, dtypes
 from graphs.dims import Expr, Symbol
-from graphs.errors import InvalidInput, TargetUnavailable
+from graphs.errors import InvalidInput, NotExecutable, TargetUnavailable
 from graphs.ir import Graph
 from graphs.types import TensorType, Type
 
 from .execute import Context, Hooks
 from .program import Program, detached
 
-TARGETS = ("egraft:cpu",)
+if TYPE_CHECKING:
+    from .cuda.device import Device
+    from .cuda.session import CudaProgram, Replay
+
+TARGETS = ("egraft:cpu", "egraft:cuda")
 
 
 @dataclass(slots=True)
@@ -38,32 +42,58 @@ class Session:
     """A graph prepared to run many times. Results are arrays of their own: writing into them changes nothing else.
 
     Raises NotExecutable where a node has neither a kernel nor a reference, TargetUnavailable for a target that is
-    not here. `seed` starts the generator of random operators that have no seed of their own.
+    not here. `seed` starts the generator of random operators that have no seed of their own. `device` is the GPU of
+    `egraft:cuda`, by its number (default: `$EGRAFT_CUDA_DEVICE`, else CUDA's current one); `report` is then a
+    `CudaReport`. Plans for the last few sets of input sizes are kept; `close` gives up the memory.
     """
 
-    def __init__(self, graph: Graph, target: str = "egraft:cpu", *, seed: int | None = None,
-                 hooks: Hooks | None = None) -> None:
+    def __init__(self, graph: Graph, target: str = "egraft:cpu", *, device: Device | int | None = None,
+                 seed: int | None = None, hooks: Hooks | None = None) -> None:
         if target not in TARGETS:
             raise TargetUnavailable(f"target {target!r}", "this runtime does not run it",
                                     f"use one of {', '.join(TARGETS)}")
         self.graph = graph
         self.target = target
         context = Context.of(graph, seed, hooks)
-        self.program = Program(graph, context)
-        self.report = SessionReport(graph.node_count(), context.by_reference)
+        self.program: Program | CudaProgram
+        if target == "egraft:cuda":
+            from .cuda.session import CudaProgram
+
+            assert hooks is None, "hooks change what NumPy runs"
+            self.program = CudaProgram(graph, context, device)
+            self.report: SessionReport = self.program.report
+        else:
+            self.program = Program(graph, context)
+            self.report = SessionReport(graph.node_count(), context.by_reference)
 
     def run(self, feeds: Mapping[str, Any], *, count: bool = False) -> dict[str, Any]:
         """Output name -> array, in the order of the graph's outputs. Raises InvalidInput for feeds that do not fit.
 
         `count=True` measures `report.peak_bytes` again.
         """
-        values = self.arguments(feeds)
+        values, sizes = check_feeds(self.graph, feeds)
         with np.errstate(all="ignore"):
-            if count or self.report.peak_bytes is None:
+            if not isinstance(self.program, Program):
+                found = self.program.run(values, sizes)
+            elif count or self.report.peak_bytes is None:
                 found, self.report.peak_bytes = self.program.run_counting(values)
             else:
                 found = self.program.run(values)
         return dict(zip(self.graph.outputs, detached(found)))
+
+    def replay(self, feeds: Mapping[str, Any]) -> Replay:
+        """A plan of `egraft:cuda` with its inputs uploaded, to be run again and again, for measurements.
+
+        Raises NotExecutable where sizes depend on data, and for other targets.
+        """
+        if isinstance(self.program, Program):
+            raise NotExecutable(f"target {self.target!r}", "it has no plans", "use egraft:cuda")
+        return self.program.replay(*check_feeds(self.graph, feeds))
+
+    def close(self) -> None:
+        """Give up memory on the device. A later run takes it again."""
+        if not isinstance(self.program, Program):
+            self.program.close()
 
     def arguments(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The checked values of all inputs in order, defaults filled in."""

@@ -83,6 +83,9 @@ class Device(ABC):
     def forget(self, memory: Any, start: int, size: int) -> None:  # noqa: B027 - only the emulation checks this
         """Nobody needs these bytes any more; a read before the next write is an error."""
 
+    def release(self) -> None:  # noqa: B027 - a device may keep nothing
+        """Give memory that nothing uses back to whom it came from."""
+
     @abstractmethod
     def synchronize(self) -> None:
         """Wait for all that was queued."""

@@ -6,11 +6,12 @@ given up, raise `Faults`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from graphs import dtypes
+from graphs.errors import ExecutionFailed
 from runtime.codegen import Kernel, emulation
 from runtime.codegen.emulation import Argument, Faults, Memory
 
@@ -24,10 +25,11 @@ class EmulatedDevice(Device):
     architecture = "sm_90"
     most_blocks = 256
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+    def __init__(self, seed: int = 0, captures: bool = False) -> None:
+        self.seed, self.captures = seed, captures
         self.launches: list[str] = []
         self.kernels: dict[str, Kernel] = {}  # all that were launched, by key
+        self._recorded: list[Callable[[], None]] | None = None  # while it captures
 
     def allocate(self, size: int) -> Memory:
         """Memory that nothing has written."""
@@ -35,12 +37,14 @@ class EmulatedDevice(Device):
 
     def write(self, memory: Memory, start: int, array: np.ndarray) -> None:
         """Copy a contiguous array there."""
+        self._must_not_capture()
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         memory.data[start : start + data.size] = data
         memory.filled[start : start + data.size] = 1
 
     def read(self, memory: Memory, start: int, dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
         """The tensor; every byte of it must have been written."""
+        self._must_not_capture()
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         _must_be_filled(memory.filled[start : start + size], "a result")
         return memory.data[start : start + size].copy().view(dtype).reshape(shape)
@@ -51,6 +55,9 @@ class EmulatedDevice(Device):
 
     def launch(self, kernel: Kernel, places: Sequence[Place]) -> None:
         """Run a kernel now."""
+        if self._recorded is not None:
+            self._recorded.append(lambda: self.launch(kernel, places))
+            return
         self.launches.append(kernel.name)
         self.kernels[kernel.key] = kernel
         arguments = [Argument(each.memory, each.start, each.dtype, each.shape, each.strides) for each in places]
@@ -58,6 +65,9 @@ class EmulatedDevice(Device):
 
     def gemm(self, gemm: Gemm, a: Place, b: Place, c: Place) -> None:
         """Run a matrix product now, as the library documents it."""
+        if self._recorded is not None:
+            self._recorded.append(lambda: self.gemm(gemm, a, b, c))
+            return
         self.launches.append("gemm")
         left = _matrices(a, gemm.batch, (gemm.k, gemm.m) if gemm.transpose_a else (gemm.m, gemm.k), gemm.lda,
                          gemm.stride_a)
@@ -75,11 +85,36 @@ class EmulatedDevice(Device):
 
     def forget(self, memory: Memory, start: int, size: int) -> None:
         """Later reads are errors until something writes there."""
+        if self._recorded is not None:
+            self._recorded.append(lambda: self.forget(memory, start, size))
+            return
         memory.filled[start : start + size] = 0
         memory.data[start : start + size] = 0xA5
 
+    def capture(self, queue: Callable[[], None]) -> Callable[[], None] | None:
+        """With `captures`: what was queued, to be run again."""
+        if not self.captures:
+            return None
+        recorded: list[Callable[[], None]] = []
+        self._recorded = recorded
+        try:
+            queue()
+        finally:
+            self._recorded = None
+
+        def replay() -> None:
+            for each in recorded:
+                each()
+
+        return replay
+
     def synchronize(self) -> None:
         """Nothing is ever pending."""
+        self._must_not_capture()
+
+    def _must_not_capture(self) -> None:
+        if self._recorded is not None:
+            raise ExecutionFailed("the emulation", "a copy or a wait while it captures", "report it: the plan is wrong")
 
 
 def _matrices(place: Place, batch: int, shape: tuple[int, int], ld: int, stride: int, fill: bool = False) -> np.ndarray:

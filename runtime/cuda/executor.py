@@ -2,206 +2,212 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from graphs import dtypes
-from graphs.ir import Graph, Node
-from graphs.types import TensorType
-from runtime.codegen import Kernel
-from runtime.execute import Context, as_value
+from graphs.errors import EgraftError
+from graphs.ir import Graph
+from runtime.execute import Context
 
-from .device import Device, Gemm, Place
-from .emitter import NeedsValue, Recorder
-from .lower import Values, lower_node, to_value
-from .plan import Launch, OnHost, Plan, Product, plan_graph
+from .device import Device
+from .eager import Eager
+from .emitter import NeedsValue
+from .lower import Constants, Values
+from .plan import Instruction, Launch, OnHost, Plan, Product, plan_graph
 from .tensor import Storage, Tensor
+from .transfer import download, place, run_on_host
+from .weights import Weights
+
+PLANS = 4  # plans of other input sizes that are kept; the one that was not used for longest goes first
 
 
 @dataclass
+class Work:
+    """What a run did: kernels and library products launched, nodes that became views, nodes that NumPy ran and why,
+    bytes copied for those; for planned runs the size of the arena and what it would be without reuse."""
+
+    kernels: int = 0
+    products: int = 0
+    views: int = 0
+    on_host: list[str] = field(default_factory=list)
+    copied_bytes: int = 0
+    planned: bool = False
+    peak_bytes: int | None = None
+    without_reuse: int | None = None
+    captured: bool = False
+    not_captured: str = ""
+
+
 class Executor:
-    """A graph ready to run on a device. `report` tells what it does with its nodes."""
+    """A graph ready to run on a device."""
 
-    graph: Graph
-    device: Device
-    context: Context
-    prepared: dict[Any, Prepared] = field(default_factory=dict)
-    unplannable: str = ""  # why nodes are lowered one by one
-    on_host: list[str] = field(default_factory=list)  # of the last run: nodes that NumPy ran, and why
+    def __init__(self, graph: Graph, device: Device, context: Context) -> None:
+        self.graph, self.device, self.context = graph, device, context
+        self.constants = Constants()
+        self.weights = Weights(device, self.constants)
+        self.prepared: OrderedDict[Any, Prepared] = OrderedDict()
+        self.unplannable = ""  # why nodes are lowered one by one
+        self.work = Work()  # of the last run
 
-    def run(self, feeds: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> list[Any]:
+    @property
+    def on_host(self) -> list[str]:
+        """Nodes that NumPy ran in the last run, and why."""
+        return self.work.on_host
+
+    def run(self, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
         """The output values, arrays of their own."""
-        if not self.unplannable:
+        with lock_of(self.device):
             try:
                 prepared = self.prepare(feeds, sizes)
-            except NeedsValue as reason:
-                self.unplannable = str(reason)
-            else:
-                self.on_host = prepared.plan.on_host
-                return prepared.run(feeds)
-        eager = Eager(self.device)
-        found = eager.run(self.graph, feeds, Values(self.graph, sizes, self.context))
-        self.on_host = eager.on_host
-        return found
+            except NeedsValue:
+                return self._eager(feeds, sizes)
+            found = prepared.run(feeds)
+            self.work = prepared.work()
+            return found
 
-    def prepare(self, feeds: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> Prepared:
+    def prepare(self, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> Prepared:
         """The plan for inputs of these sizes. Raises NeedsValue where there is none."""
+        if self.unplannable:
+            raise NeedsValue(self.unplannable)
+        for name, value in feeds.items():
+            if not isinstance(value, np.ndarray) or value.dtype.kind in "OUS":
+                self.unplannable = f"input {name!r} is no tensor of numbers"
+                raise NeedsValue(self.unplannable)
         shapes = {name: (dtypes.name_of(array.dtype), tuple(array.shape)) for name, array in feeds.items()}
         key = tuple(sorted(shapes.items()))
         if key not in self.prepared:
-            plan = plan_graph(self.graph, shapes, Values(self.graph, sizes, self.context))
-            self.prepared[key] = Prepared(plan, self.device)
+            try:
+                plan = plan_graph(self.graph, shapes, Values(self.graph, sizes, self.context, self.constants))
+            except NeedsValue as reason:
+                self.unplannable = str(reason)
+                raise
+            while len(self.prepared) >= PLANS:
+                self.prepared.popitem(last=False)[1].close()
+            self.prepared[key] = Prepared(plan, self.device, self.weights)
+        self.prepared.move_to_end(key)
         return self.prepared[key]
+
+    def _eager(self, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
+        eager = Eager(self.device, self.weights)
+        found = eager.run(self.graph, feeds, Values(self.graph, sizes, self.context, self.constants))
+        self.work = Work(eager.kernels, eager.products, eager.views, eager.on_host, eager.copied_bytes,
+                         not_captured=f"nodes are run one by one: {self.unplannable}")
+        return found
+
+    def close(self) -> None:
+        """Give up all memory on the device. A later run takes it again."""
+        with lock_of(self.device):
+            for each in self.prepared.values():
+                each.close()
+            self.prepared.clear()
+            self.weights.close()
+            self.device.release()
 
 
 class Prepared:
-    """A plan with its memory on a device."""
+    """A plan with its memory on a device. The first run launches what is queued one by one; if no node runs on NumPy,
+    the second records it as one unit, where the device can, and from then on that is replayed."""
 
-    def __init__(self, plan: Plan, device: Device) -> None:
+    def __init__(self, plan: Plan, device: Device, weights: Weights) -> None:
         self.plan, self.device = plan, device
         device.prepare([each.kernel for each in plan.instructions if isinstance(each, Launch)])
-        for each in self._storages():
-            each.memory = device.allocate(max(each.size, 1))
-            if each.array is not None:
-                device.write(each.memory, each.start, each.array)
+        self.layout = plan.layout()
+        self.arena = device.allocate(max(self.layout.size, 1))
+        weights.settle(plan.constants, self._storages())
+        self.runs = 0
+        self.replay: Callable[[], None] | None = None
+        self.not_captured = ""
+        if any(isinstance(each, OnHost) for each in plan.instructions):
+            self.not_captured = "nodes run on NumPy"
+        self.calls = [self._call(each) for each in plan.instructions]
 
     def _storages(self) -> list[Storage]:
+        """The storages that instructions use; those of the arena get their place."""
         tensors = [*self.plan.inputs.values(), *(each for each in self.plan.outputs if isinstance(each, Tensor))]
         for instruction in self.plan.instructions:
             tensors.extend(instruction.tensors)
-        return list({each.storage.number: each.storage for each in tensors if each.storage is not None}.values())
+        found = {each.storage.number: each.storage for each in tensors if each.storage is not None}
+        for number, storage in found.items():
+            if storage.array is None:
+                storage.memory, storage.start = self.arena, self.layout.offsets[number]
+        return list(found.values())
+
+    def _call(self, each: Instruction) -> Callable[[], None]:
+        if isinstance(each, Launch):
+            return partial(self.device.launch, each.kernel, [place(tensor) for tensor in each.tensors])
+        if isinstance(each, Product):
+            return partial(self.device.gemm, each.gemm, *(place(tensor) for tensor in each.tensors))
+        return partial(run_on_host, self.device, each)
 
     def upload(self, feeds: Mapping[str, np.ndarray]) -> None:
         """Lay the inputs where the plan reads them."""
         for name, tensor in self.plan.inputs.items():
-            assert tensor.storage is not None
-            self.device.write(tensor.storage.memory, tensor.storage.start, np.ascontiguousarray(feeds[name]))
+            if tensor.size:
+                assert tensor.storage is not None
+                self.device.write(tensor.storage.memory, tensor.storage.start, np.ascontiguousarray(feeds[name]))
 
     def queue(self) -> None:
         """Queue every instruction."""
-        for each in self.plan.instructions:
-            if isinstance(each, Launch):
-                self.device.launch(each.kernel, [place(tensor) for tensor in each.tensors])
-            elif isinstance(each, Product):
-                self.device.gemm(each.gemm, *(place(tensor) for tensor in each.tensors))
-            else:
-                _on_host(self.device, each)
+        if self.runs == 1 and self.replay is None and not self.not_captured:
+            self._capture()
+        self.runs += 1
+        if self.replay is not None:
+            self.replay()
+        else:
+            self._launch_all()
+
+    def _launch_all(self) -> None:
+        device, arena = self.device, self.arena
+        for offset, size in self.layout.rest:
+            device.forget(arena, offset, size)
+        for call, dying in zip(self.calls, self.layout.dying):
+            call()
+            for offset, size in dying:
+                device.forget(arena, offset, size)
+
+    def _capture(self) -> None:
+        try:
+            self.replay = self.device.capture(self._launch_all)
+            self.not_captured = "" if self.replay is not None else f"{self.device.name} does not capture"
+        except EgraftError as error:
+            self.not_captured = " ".join(f"{error.where}: {error.found}".split())
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> list[Any]:
         """Upload, queue, and bring the results down."""
         self.upload(feeds)
         self.queue()
+        return self.outputs()
+
+    def outputs(self) -> list[Any]:
+        """The results of the last run, once it is done."""
         return [download(self.device, each) for each in self.plan.outputs]
 
+    def work(self) -> Work:
+        """What a run does."""
+        plan = self.plan
+        launches = sum(isinstance(each, Launch) for each in plan.instructions)
+        products = sum(isinstance(each, Product) for each in plan.instructions)
+        return Work(launches, products, plan.views, plan.on_host, plan.copied_bytes, True, self.layout.size,
+                    self.layout.without_reuse, self.replay is not None, self.not_captured)
 
-def place(tensor: Tensor) -> Place:
-    """Where a tensor lies."""
-    storage = tensor.storage
-    assert storage is not None and storage.memory is not None
-    size = dtypes.numpy_dtype(tensor.dtype).itemsize
-    return Place(storage.memory, storage.start + tensor.offset * size, tensor.dtype, tensor.shape, tensor.strides)
-
-
-def download(device: Device, value: Any) -> Any:
-    """A value as an array of its own (or whatever else NumPy made it)."""
-    if not isinstance(value, Tensor):
-        return value
-    if value.host is not None:
-        return value.host.copy()
-    dtype = dtypes.numpy_dtype(value.dtype)
-    if not value.size:
-        return np.empty(value.shape, dtype)
-    assert value.storage is not None
-    whole = device.read(value.storage.memory, value.storage.start, np.dtype(np.uint8), (value.storage.size,))
-    flat = whole.view(dtype)[value.offset :]
-    strides = [stride * dtype.itemsize for stride in value.strides]
-    return np.array(np.lib.stride_tricks.as_strided(flat, value.shape, strides), copy=True, order="C")
-
-
-def _on_host(device: Device, step: OnHost) -> None:
-    device.synchronize()
-    with np.errstate(all="ignore"):
-        found = step.call([download(device, each) for each in step.inputs])
-    for made, value in zip(step.outputs, found):
-        if made is not None and made.storage is not None:
-            device.write(made.storage.memory, made.storage.start, np.asarray(value))
-
-
-class Eager(Recorder):
-    """Work goes straight to the device, so that sizes may depend on what was computed before."""
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.on_host: list[str] = []
-        self.views = 0
-        self.uploaded: dict[int, Tensor] = {}
-
-    def run(self, graph: Graph, feeds: Mapping[str, np.ndarray], values: Values) -> list[Any]:
-        """The output values."""
-        environment: dict[str, Any] = {"": None}
-        for name, array in feeds.items():
-            environment[name] = to_value(array)
-            if isinstance(environment[name], Tensor) and environment[name].dtype != "string":
-                # Its value is the host's, but what is computed from it belongs on the device.
-                environment[name] = _without_host(self.on_device(environment[name]))
-        for name, constant in graph.constants.items():
-            environment[name] = values.constant(name, constant)
-        for node in graph.nodes:
-            lower_node(node, environment, self, values)
-        return [download(self.device, environment[name]) for name in graph.outputs]
-
-    def _settled(self, tensor: Tensor) -> Tensor:
-        storage = tensor.storage
-        assert storage is not None
-        if storage.memory is None:
-            storage.memory = self.device.allocate(max(storage.size, 1))
-        return tensor
-
-    def launch(self, kernel: Kernel, tensors: Sequence[Tensor]) -> None:
-        """Run a kernel."""
-        self.device.launch(kernel, [place(self._settled(each)) for each in tensors])
-
-    def gemm(self, gemm: Gemm, a: Tensor, b: Tensor, c: Tensor) -> None:
-        """Run a matrix product."""
-        self.device.gemm(gemm, *(place(self._settled(each)) for each in (a, b, c)))
-
-    def on_device(self, tensor: Tensor) -> Tensor:
-        """Upload a value of the host, once."""
-        if tensor.storage is not None:
-            return self._settled(tensor)
-        assert tensor.host is not None
-        found = self.uploaded.get(id(tensor.host))
-        if found is None:
-            array = np.ascontiguousarray(tensor.host)
-            storage = Storage(array.nbytes, array)
-            found = self._settled(Tensor(tensor.dtype, tensor.shape, Tensor.known(array).strides, 0, storage, array))
-            self.device.write(storage.memory, 0, array)
-            self.uploaded[id(tensor.host)] = Tensor(found.dtype, found.shape, found.strides, 0, storage, tensor.host)
-        return self.uploaded[id(tensor.host)]
-
-    def fetch(self, tensor: Tensor) -> np.ndarray:
-        """The value, brought down."""
+    def close(self) -> None:
+        """Let go of the memory."""
         self.device.synchronize()
-        return download(self.device, tensor)
-
-    def run_on_host(self, node: Node, call: Callable[..., Any], inputs: Sequence[Any],
-                    types: Sequence[TensorType | None]) -> list[Any]:
-        """Run the node on NumPy now."""
-        self.device.synchronize()
-        with np.errstate(all="ignore"):
-            found = call([download(self.device, each) for each in inputs])
-        made: list[Any] = []
-        for value in list(found)[: len(node.outputs)]:
-            array = as_value(value)
-            if isinstance(array, np.ndarray) and array.dtype.kind not in "OUS":
-                made.append(_without_host(self.on_device(Tensor.known(array))))
-            else:
-                made.append(to_value(array))
-        return made
+        self.replay, self.arena, self.calls = None, None, []
+        for storage in self._storages():
+            storage.memory = None
 
 
-def _without_host(tensor: Tensor) -> Tensor:
-    return tensor.viewed(tensor.shape, tensor.strides)
+def lock_of(device: Device) -> threading.RLock:  # type: ignore[valid-type]
+    """One run at a time: what is queued, and above all what is captured, shares the device's one stream."""
+    return vars(device).setdefault("_egraft_lock", threading.RLock())
+
+
+__all__ = ["PLANS", "Executor", "Prepared", "Work", "lock_of"]

@@ -24,12 +24,34 @@ from .tensor import Tensor
 class Lowered(Protocol):
     """A recorder that NumPy's nodes can be handed to."""
 
-    on_host: list[str]
     views: int
 
+    def mark(self) -> int:
+        """How much was emitted so far."""
+
+    def rollback(self, mark: int) -> None:
+        """Take back what was emitted after a mark."""
+
     def run_on_host(self, node: Node, call: Callable[..., Any], inputs: Sequence[Any],
-                    types: Sequence[TensorType | None]) -> Sequence[Any]:
+                    types: Sequence[TensorType | None], reason: str) -> Sequence[Any]:
         """Run the node on NumPy: input values in, one value for each output out."""
+
+
+@dataclass
+class Constants:
+    """The constants of a graph and what its nodes compute from them alone: the same for inputs of all sizes."""
+
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    folded: dict[int, list[Any]] = field(default_factory=dict)  # by id of the node
+    arrays: set[int] = field(default_factory=set)  # ids of all their arrays, which the two above keep alive
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Enter values that do not depend on the inputs."""
+        self.arrays.update(id(each.host) for each in values if isinstance(each, Tensor))
+
+    def hold(self, value: Any) -> bool:
+        """The value is one of them."""
+        return value is None or (isinstance(value, Tensor) and id(value.host) in self.arrays)
 
 
 @dataclass
@@ -39,13 +61,14 @@ class Values:
     graph: Graph
     sizes: Mapping[str, int]
     context: Context
-    constants: dict[str, Tensor] = field(default_factory=dict)
+    constants: Constants = field(default_factory=Constants)
 
     def constant(self, name: str, constant: Constant) -> Any:
         """A constant of the graph as a value of the host."""
-        if name not in self.constants:
-            self.constants[name] = Tensor.known(constant.array)
-        return self.constants[name]
+        if name not in self.constants.tensors:
+            self.constants.tensors[name] = Tensor.known(constant.array)
+            self.constants.add([self.constants.tensors[name]])
+        return self.constants.tensors[name]
 
     def function(self, node: Node) -> Callable[[Sequence[Any]], Sequence[Any]]:
         """NumPy's function of a node."""
@@ -89,8 +112,15 @@ def _known(node: Node, inputs: Sequence[Any], values: Values) -> list[Any] | Non
         if isinstance(each, Tensor) and each.host is None:
             return None
         arrays.append(each.host if isinstance(each, Tensor) else each)
+    constants = values.constants
+    if id(node) in constants.folded:
+        return constants.folded[id(node)]
     with np.errstate(all="ignore"):
-        return [to_value(each) for each in values.function(node)(arrays)]
+        found = [to_value(each) for each in values.function(node)(arrays)]
+    if all(constants.hold(each) for each in inputs) and all(isinstance(each, Tensor) for each in found):
+        constants.folded[id(node)] = found
+        constants.add(found)
+    return found
 
 
 def to_value(value: object) -> Any:
@@ -104,14 +134,16 @@ def _lowered(node: Node, inputs: Sequence[Any], recorder: Recorder, values: Valu
     known = not node.is_opaque or bool(node.domain)
     lower = lowering.find(node.op, node.domain) if known and not any(True for _ in node.graphs) else None
     reason = "no GPU kernel"
+    target: Lowered = recorder  # type: ignore[assignment]
     if lower is not None and all(each is None or isinstance(each, Tensor) for each in inputs):
+        mark = target.mark()
         try:
             emitter = Emitter(node, inputs, recorder)
             lower(emitter)
+            target.views += target.mark() == mark
             return emitter.outputs
         except NoKernel as error:
             reason = str(error)
-    target: Lowered = recorder  # type: ignore[assignment]
-    target.on_host.append(f"{node.label}: {reason}")
+            target.rollback(mark)
     types = [values.type_of(name) if name else None for name in node.outputs]
-    return target.run_on_host(node, values.function(node), inputs, types)
+    return target.run_on_host(node, values.function(node), inputs, types, reason)
