@@ -54,6 +54,24 @@ def input_of(graph: Graph, name: str, sizes: Mapping[str, int]) -> NodeInput:
     return NodeInput(static_type(graph.type_of(name), sizes))
 
 
+def alike(graph: Graph, node: Node) -> tuple[object, ...] | None:
+    """What `spec_of` depends on, given sizes and operator sets: equal for nodes of equal description.
+
+    None for nodes whose attributes are graphs or tensors.
+    """
+    if node.holds_graphs or any(isinstance(value, Constant) for value in node.attrs.values()):
+        return None
+    inputs: list[object] = []
+    for name in node.inputs:
+        constant = graph.constants.get(name)
+        if constant is None:
+            inputs.append(graph.type_of(name) if name else "")
+        else:
+            inputs.append((constant.type, None if small_array(constant) is None else constant.digest))
+    attrs = tuple((name, type(value).__name__, repr(value)) for name, value in sorted(node.attrs.items()))
+    return node.op, node.domain, node.version, len(node.outputs), attrs, *inputs
+
+
 def node_key(spec: NodeSpec, threads: int) -> str:
     """The signature of a node: operator and its schema's version, attributes, input types, outputs, threads.
 

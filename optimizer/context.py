@@ -126,7 +126,7 @@ def open_context(graph: Graph, options: Options) -> Context:
 def _default_threads(graph: Graph, options: Options, target: Target) -> int:
     """What the runtime would use; one thread for a model so small that waking another costs more than it gains."""
     sizes = default_measure_sizes(graph, options.dims)
-    works = [node_work(spec_of(graph, node, sizes)) for node in graph.nodes]
+    works = (node_work(spec_of(graph, node, sizes)) for node in graph.nodes)  # until the first that is not small
     small = all(work is not None and work.flops < SMALL_FLOPS and work.bytes < SMALL_BYTES for work in works)
     return 1 if small else target.default_threads()
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from cost_model.node_costs import NodeCosts
+from cost_model.signature import alike
 from graphs.ir import Graph, NameSupply, Node
 from rules.apply import remove_dead
 from search.steps import apply_patch
@@ -17,11 +18,12 @@ LIMIT = 250_000  # steps times nodes: beyond, pricing each prefix would take lon
 
 
 class _Total:
-    """The predicted seconds of a graph that changes, each node priced once."""
+    """The predicted seconds of a graph that changes, each node priced once, and nodes that are alike together."""
 
     def __init__(self, costs: NodeCosts) -> None:
         self.costs = costs
         self._known: dict[int, tuple[Node, tuple[str, ...], float | None]] = {}
+        self._alike: dict[tuple[object, ...], float] = {}
 
     def __call__(self, graph: Graph) -> float:
         total = 0.0
@@ -40,8 +42,14 @@ class _Total:
         """Seconds of a node, None where it depends on constants alone and is folded."""
         if node.uses and all(name in constant for name in node.uses):
             return None
-        seconds = self.costs.node_in(graph, node).seconds
-        return 0.0 if math.isinf(seconds) else seconds
+        key = alike(graph, node)
+        found = self._alike.get(key) if key is not None else None
+        if found is None:
+            seconds = self.costs.node_in(graph, node).seconds
+            found = 0.0 if math.isinf(seconds) else seconds
+            if key is not None:
+                self._alike[key] = found
+        return found
 
 
 def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> None:

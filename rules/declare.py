@@ -210,8 +210,8 @@ def rule(*, family: str, exactness: str, meaning: str, before: str | Sequence[st
     right = None if rights is None else tuple(parse_pattern(text, labels) for text in rights)
 
     def declare(guard: Callable[[Match], Outcome]) -> Rule:
-        lines = inspect.getsourcelines(guard)
-        source = f"{guard.__module__.replace('.', '/')}.py:{lines[1]}"
+        line = inspect.unwrap(guard).__code__.co_firstlineno  # asking for the source text would parse it
+        source = f"{guard.__module__.replace('.', '/')}.py:{line}"
         return Rule(guard.__name__.strip("_").replace("_", "-"), family, exactness, meaning, left, right, guard,  # type: ignore[arg-type]
                     example, near_miss, group, source)
 
