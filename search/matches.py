@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, islice, pairwise, product
 from typing import Any
 
 from rules.declare import Match, NodeView, Operand, Rule
@@ -15,6 +15,7 @@ from .snapshot import Snapshot
 from .terms import ABSENT
 
 Row = tuple[int, ...]
+COMBINATIONS = 8  # of the members of one group
 
 
 @dataclass(slots=True)
@@ -139,16 +140,40 @@ class Reader:
         return found
 
     def _parts(self, places: list[tuple[_Place, Variant, Row]]) -> list[list[tuple[_Place, Variant, Row]]]:
-        """All members, one for each class; and those that stood in one of the graphs from the start."""
+        """Members that stood in one of the graphs from the start; and all, one for each class and of each value and
+        what only constants turn it into (Q and the scaled Q) one, in a few combinations: who reads one needs not the
+        other."""
         chosen: list[list[tuple[_Place, Variant, Row]]] = []
-        bounds = [0, *self.snapshot.tables.bounds]
-        for low, high in [(0, len(self.snapshot.tables.terms)), *pairwise(bounds)]:
-            part: dict[int, tuple[_Place, Variant, Row]] = {}
-            for each in places:
-                if low <= each[0].matched[-1] < high:
-                    part.setdefault(self.snapshot.of(each[0].roots[0]), each)
-            chosen.append([each for _, each in sorted(part.items())])
-        return chosen
+        of, bounds = self.snapshot.of, [0, *self.snapshot.tables.bounds]
+        for low, high in pairwise(bounds):
+            chosen.append(list({of(each[0].roots[0]): each for each in reversed(places)
+                                if low <= each[0].matched[-1] < high}.values()))
+        first = {of(each[0].roots[0]): each for each in reversed(places)}
+        chosen += [[first[class_] for class_ in combination] for combination in self._combinations(sorted(first))]
+        return [sorted(part, key=lambda each: of(each[0].roots[0])) for part in chosen]
+
+    def _combinations(self, classes: list[int]) -> list[tuple[int, ...]]:
+        """One class of each family: those that were there first, the next of each and so on, then mixed ones."""
+        families: list[list[int]] = []
+        for class_ in classes:
+            near = [family for family in families if any(self._derived(class_, other) for other in family)]
+            joined = [class_, *(member for family in near for member in family)]
+            families = [*(family for family in families if family not in near), joined]
+        families = sorted(map(sorted, families))
+        longest = max(map(len, families), default=0)
+        alike = [tuple(family[min(at, len(family) - 1)] for family in families) for at in range(longest)]
+        mixed = (each for each in product(*families) if each not in alike)
+        return list(islice(chain(alike, mixed), COMBINATIONS))
+
+    def _derived(self, one: int, two: int) -> bool:
+        """One of two classes is computed from the other and constants alone."""
+        snapshot = self.snapshot
+        for class_, other in ((one, two), (two, one)):
+            for label in snapshot.members.get(class_, ()):
+                reads = {snapshot.of(arg) for arg in snapshot.tables.terms[label].args if arg != ABSENT}
+                if reads - snapshot.constant == {other}:
+                    return True
+        return False
 
     def _group(self, members: list[tuple[_Place, Variant, Row]]) -> Found:
         opset, places = self.snapshot.tables.opset, [place for place, _, _ in members]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from graphs.errors import SearchFailed
+from rules.catalogue import all_rules
 from search import Budget, saturate
 from tests.search import samples, samples_bad
 from tests.search.samples import SOUND, graph_of
@@ -190,3 +191,33 @@ def test_two_runs_with_different_hash_seeds_give_the_same_tables() -> None:
         printed.add(done.stdout.strip())
     assert len(printed) == 1
     assert len(printed.pop()) == len(hashlib.sha256().hexdigest())
+
+
+def test_a_value_and_its_scaled_form_are_not_joined_side_by_side() -> None:
+    """Q, K and V share an input; the scaled Q becomes a product too. No join has both, and each triple is found."""
+    graph = graph_of("""graph opset 17 (x: float32[5, 3]) -> (a, k, v) {
+        wq = constant float32[3, 2] [1, 2, 3, 4, 5, 6]
+        wk = constant float32[3, 2] [2, 2, 3, 4, 5, 6]
+        wv = constant float32[3, 2] [3, 2, 3, 4, 5, 6]
+        half = constant float32[] 0.5
+        q = MatMul(x, wq)
+        k = MatMul(x, wk)
+        v = MatMul(x, wv)
+        a = Mul(q, half) }""")
+    found = saturate(graph, [rule for rule in all_rules() if rule.name in ("join-matmuls", "matmul-then-scale")])
+    joined = {frozenset(found.classes[root] for root, _ in firing.roots) for firing in found.firings
+              if found.rule_of(firing).name == "join-matmuls"}
+    assert joined == {frozenset(map(found.class_of, names)) for names in ("qkv", "akv")}
+
+
+def test_members_that_nothing_derives_from_each_other_are_joined_at_once() -> None:
+    graph = graph_of("""graph opset 17 (x: float32[5, 3]) -> (p, q, r) {
+        wp = constant float32[3, 2] [1, 2, 3, 4, 5, 6]
+        wq = constant float32[3, 2] [2, 2, 3, 4, 5, 6]
+        wr = constant float32[2, 2] [3, 2, 3, 4]
+        p = MatMul(x, wp)
+        q = MatMul(x, wq)
+        r = MatMul(q, wr) }""")
+    found = saturate(graph, [rule for rule in all_rules() if rule.name == "join-matmuls"])
+    (firing,) = found.firings
+    assert [found.classes[root] for root, _ in firing.roots] == [found.class_of("p"), found.class_of("q")]
