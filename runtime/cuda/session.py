@@ -137,10 +137,7 @@ def open_device(index: int | None = None) -> Device:
         return EmulatedDevice()
     from . import cupy_device
 
-    reason = cupy_device.unavailable(index)
-    if reason is not None:
-        found, _, fix = reason.partition("; ")
-        raise TargetUnavailable("target 'egraft:cuda'", found, fix or "use egraft:cpu")
+    cupy_device.require(index)
     return _opened(cupy_device.chosen(index))
 
 
