@@ -14,7 +14,7 @@ from .budget import FOLDING, NORMAL, Budget, Folding
 from .encode import Encoded, Shared, encode
 from .saturated import ENode, Saturated
 from .selection import Selection
-from .steps import Step
+from .steps import Step, same_graph
 from .terms import Tables
 from .trace import rebuild
 
@@ -63,7 +63,9 @@ def prove(a: Graph, b: Graph, rules: Sequence[Rule], budget: Budget = NORMAL,
     proof = Proof(all(joined.values()), joined, stop=saturated.stop, left_out=saturated.left_out)
     if proof.joined:
         renaming = {theirs: mine for mine, theirs in [*inputs, *outputs]}
-        proof.steps = rebuild(a, saturated, _choice_of(second, saturated), _renamed(b, renaming, a))
+        goal = _renamed(b, renaming, a)
+        if not same_graph(a, goal):
+            proof.steps = rebuild(a, saturated, _choice_of(second, saturated), goal)
         order = ["exact", "rounding", "finite", "approximate"]
         proof.exactness = max((step.exactness for step in proof.steps), key=order.index, default="exact")
     return proof

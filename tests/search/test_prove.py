@@ -116,3 +116,9 @@ def test_inner_names_are_told_apart_from_captured_ones() -> None:
     inner = branching("() -> (a) { z = Relu(t) a = Mul(z, z) }", "() -> (b) { b = Abs(x) }")
     captured = branching("() -> (a) { z = Relu(t) a = Mul(z, t) }", "() -> (b) { b = Abs(x) }")
     assert not prove(inner, captured, []).joined
+
+
+def test_a_graph_is_proved_equal_to_itself_without_steps_though_rules_apply_to_it() -> None:
+    graph = model("t = Neg(x) u = Neg(t) y = MatMul(u, w)", w=W)
+    proof = prove(graph, graph.copy(), ROUNDING)
+    assert proof.joined and not proof.steps and proof.exactness == "exact"
