@@ -39,16 +39,18 @@ def _pointwise(name: str, shape: tuple[int, ...], operands: tuple[Operand, ...],
     strides = [each.strides for each in operands] + [address.contiguous(shape)]
     sizes, collapsed = address.collapse(shape, strides)
     lines = [f"EG_PARALLEL(i, {prod(shape)})"]
-    for index, (operand, own) in enumerate(zip(operands, collapsed)):
+    for index, (operand, steps) in enumerate(zip(operands, collapsed)):
         scalar = as_stored(operand.dtype) if bits else Scalar.of(operand.dtype)
-        value = scalar.load(f"x{index}", address.offset("i", sizes, own))
+        value = scalar.load(f"x{index}", address.offset("i", sizes, steps))
         lines.append(f"  const {scalar.compute} a{index} = {value};")
     target = as_stored(result) if bits else Scalar.of(result)
     lines.append(f"  {target.store('y', 'i', expression)}")
     lines.append("EG_END")
     parameters = [Parameter(f"x{index}", each.dtype) for index, each in enumerate(operands)]
     main = Scalar.of(calls or (operands[0].dtype if operands else result))
-    return Kernel(f"eg_{name}", (*parameters, Parameter("y", result, True)), "\n".join(lines), prod(shape),
+    # A kernel must not hide the function that it calls.
+    own = f"eg_{name}" if f"eg_{name}(" not in expression else f"eg_{name}_kernel"
+    return Kernel(own, (*parameters, Parameter("y", result, True)), "\n".join(lines), prod(shape),
                   in_place=True, exact=exact, wide=address.is_wide(shape, *strides),
                   helpers=functions.device_functions(expression, main))
 
