@@ -169,9 +169,12 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
         sizes = {**default_sizes(graph), **chosen}
         feeds = draw(graph, seed, sizes)
         print(f"random inputs, seed {seed}, sizes {sizes}")
-    results = Session(graph, target=target).run(feeds)
+    session = Session(graph, target=target)
+    results = session.run(feeds)
     for name, value in results.items():
         print(f"{name}: {_describe(value)}")
+    if session.report.summary():
+        print(session.report.summary())
     if outputs is not None:
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in results.items()}
         try:

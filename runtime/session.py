@@ -37,6 +37,10 @@ class SessionReport:
         """As JSON."""
         return {"nodes": self.nodes, "by_reference": list(self.by_reference), "peak_bytes": self.peak_bytes}
 
+    def summary(self) -> str:
+        """What is worth a line for people; empty if nothing is."""
+        return ""
+
 
 class Session:
     """A graph prepared to run many times. Results are arrays of their own: writing into them changes nothing else.

@@ -217,6 +217,8 @@ def unavailable(index: int | None = None) -> str | None:
         return f"CUDA does not answer ({_first_line(error)}); {_USE_CPU}"
     try:
         number = chosen(index)
+    except InvalidOption as error:
+        return f"{error.where}: {error.found}; {error.fix}"
     except Exception as error:
         return f"CUDA does not answer ({_first_line(error)}); {_USE_CPU}"
     if number >= count:

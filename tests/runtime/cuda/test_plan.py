@@ -50,7 +50,8 @@ def _kernel(count: int, in_place: bool) -> Kernel:
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
     """Kernels on tensors and views of tensors that came before; some results are read by nobody."""
-    plan, values = Plan(), []
+    plan = Plan()
+    values: list[Tensor] = []
     for index in range(draw(st.integers(1, 3))):
         plan.inputs[f"x{index}"] = Tensor.new("float32", (draw(st.sampled_from([1, 64, 100, 128])),))
     values.extend(plan.inputs.values())
