@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,12 +68,12 @@ class Constant:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
         """Bytes in a file, rounded up."""
-        return int(np.ceil(self.size * dtypes.item_bytes(self.dtype)))
+        return math.ceil(self.size * dtypes.item_bytes(self.dtype))
 
     @cached_property
     def digest(self) -> str:

@@ -18,7 +18,7 @@ from graphs.constants import Constant
 from graphs.ir import Graph, Node
 from graphs.types import TensorType
 
-from ..execute import Context, Hooks, NodeFunction
+from ..execute import Context, Hooks, NodeFunction, Values
 from ..program import Program
 from .changes import Changes
 
@@ -28,6 +28,7 @@ _NARROW_NUMBERS = {dtypes.ONNX_NUMBER[name] for name in NARROW}
 _DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype", "precision")
 _PATTERN = 65_537  # elements of the repeated random pattern: a prime, so that it does not line up with rows
 _CACHED_BYTES = 1 << 20
+_TABLE_ELEMENTS = 1 << 20  # of a constant in which rows are looked up: only those rows are varied
 
 
 TINY = 2.0**-42  # far below what float32 resolves, far above the rounding of float64
@@ -104,11 +105,46 @@ def moved(value: Any, seed: int, key: str, step: float | None = None) -> Any:
     with np.errstate(all="ignore"):
         if _is_integral(value):
             return value
-        rng = np.random.default_rng((seed, zlib.crc32(key.encode())))
-        pattern = rng.integers(0, 2, min(value.size, _PATTERN)) * 2.0 - 1.0
-        if step is not None:
-            return _scaled(value, 1 + pattern * step, np.dtype(np.float64))
-        return _scaled(value, 1 + pattern * _epsilon(value.dtype), value.dtype)
+        return _scaled(value, _factors(value, seed, key, step), _moved_dtype(value, step))
+
+
+def _factors(value: np.ndarray, seed: int, key: str, step: float | None) -> np.ndarray:
+    """What the elements are multiplied with; it repeats."""
+    rng = np.random.default_rng((seed, zlib.crc32(key.encode())))
+    pattern = rng.integers(0, 2, min(value.size, _PATTERN)) * 2.0 - 1.0
+    return 1 + pattern * (_epsilon(value.dtype) if step is None else step)
+
+
+def _moved_dtype(value: np.ndarray, step: float | None) -> np.dtype:
+    return value.dtype if step is None else np.dtype(np.float64)
+
+
+def moved_rows(table: np.ndarray, indices: np.ndarray, rows: np.ndarray, seed: int, key: str,
+               step: float | None = None) -> np.ndarray:
+    """`moved(table, ...)[indices]` without moving the rest of the table; `rows` is `table[indices]`."""
+    with np.errstate(all="ignore"):
+        if _is_integral(table) or not rows.size:
+            return rows if _is_integral(table) else rows.astype(_moved_dtype(table, step))
+        factors, dtype = _factors(table, seed, key, step), _moved_dtype(table, step)
+        width = table[0].size
+        starts = np.where(indices < 0, indices + len(table), indices).astype(np.int64).reshape(-1, 1) * width
+        work = _work_dtype(table, dtype)
+        factors = factors.astype(work)[(starts + np.arange(width)) % factors.size]
+        return np.multiply(rows.astype(work).reshape(factors.shape), factors).astype(dtype).reshape(rows.shape)
+
+
+def _work_dtype(value: np.ndarray, dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float64) if np.float64 in (dtype, value.dtype) else np.dtype(np.float32)
+
+
+def looked_up(graph: Graph) -> frozenset[str]:
+    """Large float constants of which nodes read nothing but whole rows."""
+    large = {name for name, constant in graph.constants.items()
+             if constant.size >= _TABLE_ELEMENTS and constant.dtype in dtypes.FLOATS} - set(graph.outputs)
+    for node in graph.nodes if large else ():
+        rows = node.op == "Gather" and not node.domain and not node.is_opaque and node.attrs.get("axis") == 0
+        large.difference_update(node.inputs[1:] if rows else node.uses)
+    return frozenset(large)
 
 
 def _is_integral(value: np.ndarray) -> bool:
@@ -123,7 +159,7 @@ def _is_integral(value: np.ndarray) -> bool:
 def _scaled(value: np.ndarray, pattern: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Value times the repeated pattern, block by block: a whole array of factors would not stay in the cache."""
     flat, found = np.ascontiguousarray(value).reshape(-1), np.empty(value.size, dtype)
-    work = np.dtype(np.float64) if np.float64 in (dtype, value.dtype) else np.dtype(np.float32)
+    work = _work_dtype(value, dtype)
     factors = pattern.astype(work)
     for start in range(0, flat.size, factors.size):
         part = flat[start: start + factors.size].astype(work, copy=False)
@@ -165,8 +201,10 @@ class TwinProgram:
         self.peak_bytes = 0
         self._cache: dict[int, np.ndarray] = {}
         plain = not twin.wide and twin.moved is None
+        self._tables = frozenset() if plain else looked_up(graph)
+        self._replaced = node_function
         hooks = Hooks(constant=None if plain else self._constant, node=self._node if twin.wide else None,
-                      function=node_function)
+                      function=self._function if self._tables else node_function)
         self.context = Context.of(graph, seed, hooks)
         self.program = Program(graph, self.context)
 
@@ -177,10 +215,29 @@ class TwinProgram:
                 node = moved_node(node, names, self.twin.moved)
         return widen_node(node)
 
+    def _function(self, node: Node, plain: Callable[[], NodeFunction]) -> NodeFunction | None:
+        name = node.inputs[0] if node.inputs else ""
+        if name not in self._tables:
+            return self._replaced(node, plain) if self._replaced is not None else None
+        gather, stays = plain(), self._stays(self.graph.constants[name])
+
+        def rows(values: Values) -> Values:
+            found = np.asarray(gather(values)[0])
+            if self.twin.moved is not None and not stays:
+                found = moved_rows(values[0], np.asarray(values[1]), found, self.twin.moved, name, self.twin.step)
+            return [self._widened(found)]
+
+        return rows
+
+    def _stays(self, constant: Constant) -> bool:
+        return self.twin.changed and id(constant) not in self.changes.constants
+
     def _constant(self, name: str, constant: Constant) -> np.ndarray:
+        if name in self._tables:
+            return constant.array
         found = self._cache.get(id(constant))
         if found is None:
-            stays = self.twin.changed and id(constant) not in self.changes.constants
+            stays = self._stays(constant)
             key = constant.digest if constant.size < 4096 else name
             found = self._widened(constant.array) if stays else self._vary(constant.array, key)
             if found.nbytes <= _CACHED_BYTES:
