@@ -11,6 +11,7 @@ import pytest
 
 from graphs import save
 from graphs.builder import Builder, Value
+from runtime.codegen import rowwise
 
 from .harness import check, expected, needs_compiler
 
@@ -43,7 +44,8 @@ class Cases:
         return self.put(array)
 
     def attention(self, batch: int, heads: tuple[int, int], sizes: tuple[int, int], lengths: tuple[int, int, int],
-                  mask: Value | None = None, flat: bool = False, outputs: int = 1, **attrs: Any) -> None:
+                  mask: Value | None = None, flat: bool = False, outputs: int = 1, ends: list[int] | None = None,
+                  **attrs: Any) -> None:
         """`heads` of queries and of keys, `sizes` of keys and of values, `lengths` of queries, keys and the past."""
         (of_q, of_kv), (size, width), (queries, keys, past) = heads, sizes, lengths
         if flat:
@@ -54,6 +56,7 @@ class Cases:
             inputs = [self.normal(batch, of_q, queries, size), self.normal(batch, of_kv, keys, size),
                       self.normal(batch, of_kv, keys, width)]
         caches = [self.normal(batch, of_kv, past, size), self.normal(batch, of_kv, past, width)] if past else []
+        caches = [None, None, self.put(np.array(ends))] if ends else caches
         made = self.b.op("Attention", *inputs, mask, *caches, outputs=outputs, **attrs)
         for value in made if isinstance(made, tuple) else (made,):
             self.b.output(value)
@@ -75,8 +78,13 @@ def test_heads_masks_and_caches(tmp_path: Path) -> None:
     assert launches == {"gemm", "eg_attention_weights", "eg_copy"}  # copies for caches only
 
 
-def test_what_onnx_runtime_lacks(tmp_path: Path) -> None:
-    c = Cases(24)
+def test_what_onnx_runtime_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rowwise, "MOST_KEPT", 0)  # as where rows are long
+    c = Cases(25)
+    c.attention(2, (2, 2), (4, 2), (3, 4, 0), ends=[4, 3], is_causal=1)
+    c.attention(2, (2, 2), (4, 2), (2, 4, 0), c.bools(2, 3), ends=[2, 1])
+    c.attention(1, (2, 2), (4, 2), (5, 5, 0), left_window_size=2, right_window_size=1)
+    c.attention(1, (2, 2), (4, 2), (2, 3, 0), c.put(np.array([[False] * 3, [True] * 3])))  # one query sees nothing
     c.attention(1, (2, 2), (4, 2), (3, 4, 0), c.normal(3, 4), outputs=4, qk_matmul_output_mode=1, softcap=0.8)
     c.attention(1, (2, 2), (4, 2), (3, 4, 0), c.normal(3, 4), outputs=4, qk_matmul_output_mode=2, softcap=0.8)
     graph = c.b.graph()
