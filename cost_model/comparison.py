@@ -77,7 +77,8 @@ class Result:
     """One thing against the baseline.
 
     `ratio` is its time by the baseline's, the median over rounds (below 1 is faster), within [`low`,
-    `high`] at `confidence`. `seconds` and `spread` are of its own samples.
+    `high`] at `confidence`. `seconds` and `spread` are of its own samples. `looks`: how often it was measured, each
+    time with sessions of its own.
     """
 
     ratio: float
@@ -87,6 +88,7 @@ class Result:
     verdict: Verdict
     seconds: float
     spread: float
+    looks: int = 1
 
     @property
     def speed_up(self) -> float:
@@ -310,4 +312,23 @@ def estimated(
         "estimated",
         kind,
         note=note,
+    )
+
+
+def pooled(first: Result, second: Result) -> Result:
+    """What two independent looks tell together.
+
+    How memory lies shifts a session's times for good, so the looks differ by more than their intervals say: together
+    they span both. What is slower in both is slower, and the same with faster.
+    """
+    verdict: Verdict = first.verdict if first.verdict == second.verdict else "equal"
+    return Result(
+        math.sqrt(first.ratio * second.ratio),
+        min(first.low, second.low),
+        max(first.high, second.high),
+        min(first.confidence, second.confidence),
+        verdict,
+        math.sqrt(first.seconds * second.seconds),
+        max(first.spread, second.spread),
+        first.looks + second.looks,
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cost_model.comparison import Comparison
+from cost_model.comparison import Comparison, Result
 from cost_model.memory import peak_live_bytes
 from cost_model.signature import graph_digest
 from cost_model.targets import Unsupported
@@ -18,6 +18,7 @@ from runtime.feeds import draw
 
 from .candidates import Improved
 from .context import Context
+from .looks import dominates, second_look
 from .report import constant_bytes
 
 INPUT = "input"
@@ -98,7 +99,8 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
     if comparison is None:  # nothing was measured: nothing that is predicted to be slower may win
         likely = [entry for entry in simplest if _predicted_not_slower(entry, predicted_input)]
         return Outcome(likely, None, note, unsupported, left_out=left_out)
-    ranked = _ranked([entry for entry in fit if _credible(entry, comparison, predicted_input)], comparison)
+    comparison, kept = _confirmed(fit, comparison, context, predicted_input)
+    ranked = _ranked(kept, comparison)
     others, ranked = _at_other_sizes(ranked, entries[0], context)
     return Outcome(ranked, comparison, note, unsupported, others, left_out)
 
@@ -115,9 +117,54 @@ def _credible(entry: Finalist, comparison: Comparison, predicted_input: float | 
     if entry.name == INPUT or found is None or found.verdict != "equal":
         return found is not None
     if _predicted_not_slower(entry, predicted_input):
-        small = comparison.results[comparison.baseline].seconds < SMALL_SECONDS
-        return found.ratio <= 1 + (max(EQUAL_MEDIAN, min(comparison.threshold, 0.1)) if small else EQUAL_MEDIAN)
+        return _equal_by_median(found, comparison)
     return found.ratio <= 1 + EQUAL_MEDIAN / 3 and found.high <= 1 + EQUAL_HIGH
+
+
+def _equal_by_median(found: Result, comparison: Comparison) -> bool:
+    small = comparison.results[comparison.baseline].seconds < SMALL_SECONDS
+    return found.ratio <= 1 + (max(EQUAL_MEDIAN, min(comparison.threshold, 0.1)) if small else EQUAL_MEDIAN)
+
+
+def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
+               predicted_input: float | None) -> tuple[Comparison, list[Finalist]]:
+    """The finalists that may be handed back, and the comparison with what a second look added.
+
+    A finalist that only lacks what the input has, or that was predicted to be faster, is not thrown out by one
+    measurement: the session's memory may have lain badly. What is slower in the second look too is out. For one that
+    computes less the second look decides; for others both looks together must be as good as equal.
+    """
+    credible = {entry.name for entry in fit if _credible(entry, comparison, predicted_input)}
+    original = next(entry for entry in fit if entry.name == INPUT)
+    leaner: set[str] = set()
+    doubtful: list[Finalist] = []
+    for entry in fit:
+        if entry.name in credible and comparison.results[entry.name].verdict != "slower":
+            continue
+        fewer = entry.graph.node_count() < original.graph.node_count()
+        if (fewer and _predicted_not_slower(entry, predicted_input)) or dominates(entry.graph, original.graph,
+                                                                                  context.sizes):
+            leaner.add(entry.name)
+        elif entry.predicted is None or predicted_input is None or (
+                entry.predicted * PREDICTION_SLACK >= predicted_input):
+            continue
+        doubtful.append(entry)
+    again = None
+    if doubtful and comparison.samples:  # an estimate says the same whenever it is asked
+        again, _, _ = _measure([original, *doubtful], context, context.sizes, look=2)
+    if again is None or not again.samples:
+        return comparison, [entry for entry in fit if entry.name in credible]
+    both = second_look(comparison, again)
+    for entry in doubtful:
+        found = again.results.get(entry.name)
+        if found is not None and entry.name not in leaner and found.verdict != "slower":
+            found = both.results[entry.name]
+        if found is not None and (found.verdict == "faster" or (
+                found.verdict == "equal" and _equal_by_median(found, again))):
+            credible.add(entry.name)
+        else:
+            credible.discard(entry.name)
+    return both, [entry for entry in fit if entry.name in credible]
 
 
 def _ranked(fit: list[Finalist], comparison: Comparison) -> list[Finalist]:
@@ -161,6 +208,10 @@ def _at_other_sizes(ranked: list[Finalist], original: Finalist,
         slower = False
         for sizes in context.more_sizes if entry.name != INPUT else ():
             comparison, _, note = _measure([original, entry], context, sizes)
+            if comparison is not None and comparison.samples and _is_slower(entry, comparison) and dominates(
+                    entry.graph, original.graph, sizes):
+                again, _, _ = _measure([original, entry], context, sizes, look=2)
+                comparison = comparison if again is None else second_look(comparison, again)
             found = None if comparison is None else comparison.results.get(entry.name)
             rows.append({"name": entry.name, "sizes": sizes, "note": note,
                          **({} if found is None else {"speed_up": 1 / found.ratio, "low": 1 / found.high,
@@ -169,6 +220,11 @@ def _at_other_sizes(ranked: list[Finalist], original: Finalist,
         if not slower:
             kept.append(entry)
     return rows, kept
+
+
+def _is_slower(entry: Finalist, comparison: Comparison) -> bool:
+    found = comparison.results.get(entry.name)
+    return found is not None and found.verdict == "slower"
 
 
 def _choose(comparison: Comparison, preference: list[str]) -> str:
@@ -182,7 +238,7 @@ def _choose(comparison: Comparison, preference: list[str]) -> str:
 
 
 def _measure(entries: list[Finalist], context: Context,
-             sizes: Mapping[str, int]) -> tuple[Comparison | None, dict[str, str], str]:
+             sizes: Mapping[str, int], look: int = 1) -> tuple[Comparison | None, dict[str, str], str]:
     """The comparison, which finalists the target cannot run and why, and a note where nothing was measured."""
     try:
         feeds = measuring_feeds(entries[0].graph, context, sizes)
@@ -191,7 +247,7 @@ def _measure(entries: list[Finalist], context: Context,
     graphs = {entry.name: entry.graph for entry in entries}
     try:
         comparison = context.target.compare(graphs, INPUT, feeds, threads=context.threads,
-                                            settings=context.effort.compare, timings=context.timings)
+                                            settings=context.effort.compare, timings=context.timings, look=look)
     except Unsupported as error:
         reason = " ".join(str(error).split())[:300]
         return None, {INPUT: reason}, f"the target cannot run the input: {reason}"

@@ -105,7 +105,7 @@ def _row(name: str, comparison: Comparison) -> dict[str, Any]:
         "speed_up": _inverse(found.ratio), "low": _inverse(found.high), "high": _inverse(found.low),
         "verdict": found.verdict,
         "confidence": found.confidence, "before": base.seconds, "after": found.seconds, "spread": found.spread,
-        "noise": comparison.threshold, "rounds": comparison.rounds, "clock": comparison.clock,
+        "noise": comparison.threshold, "rounds": comparison.rounds, "looks": found.looks, "clock": comparison.clock,
         "kind": comparison.kind, "stopped": comparison.stopped, "threads": comparison.threads,
     }  # fmt: skip
 

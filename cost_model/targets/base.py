@@ -101,6 +101,7 @@ class Target(ABC):
 
     name: str
     measures: bool = True
+    clocks: protocol.Clocks = protocol.REAL  # of whole graphs
     database: Timings | None = None  # where records come from, if not from the caller's database
 
     @abstractmethod
@@ -180,8 +181,12 @@ class Target(ABC):
         threads: int = 1,
         settings: protocol.Settings | None = None,
         timings: Timings | None = None,
+        look: int = 1,
     ) -> Comparison:
-        """Measure whole graphs against the baseline; a verdict in the database answers at once."""
+        """Measure whole graphs against the baseline; a verdict in the database answers at once.
+
+        Each `look` measures anew, with runners of its own, and has a verdict of its own.
+        """
 
     def node_cost(
         self,
@@ -330,12 +335,13 @@ class MeasuredTarget(Target):
         threads: int = 1,
         settings: protocol.Settings | None = None,
         timings: Timings | None = None,
+        look: int = 1,
     ) -> Comparison:
         """Measure whole graphs in turns; see `protocol.compare`. Equal graphs are measured once."""
         from .verdicts import compare_graphs
 
         self.require()
-        return compare_graphs(self, graphs, baseline, feeds, threads, settings, timings)
+        return compare_graphs(self, graphs, baseline, feeds, threads, settings, timings, look)
 
 
 def overhead_from(record: Record) -> Overhead:

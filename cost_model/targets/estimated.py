@@ -48,6 +48,7 @@ class _Estimating(Target):
         threads: int = 1,
         settings: protocol.Settings | None = None,
         timings: Timings | None = None,
+        look: int = 1,
     ) -> Comparison:
         """Sums of node costs at the sizes of the feeds, named as what they are."""
         from ..node_costs import NodeCosts
@@ -167,11 +168,12 @@ class Recorded(_Estimating):
         threads: int = 1,
         settings: protocol.Settings | None = None,
         timings: Timings | None = None,
+        look: int = 1,
     ) -> Comparison:
         """The recorded verdict where these graphs were compared there, else sums of node costs."""
         assert self.database is not None
         digests = {name: graph_digest(graph) for name, graph in graphs.items()}
-        key = verdict_key(digests, baseline, feeds, threads)
+        key = verdict_key(digests, baseline, feeds, threads, look)
         record = self.database.get(key, self.of.name, self.digest)
         if record is not None:
             return from_record(record, digests, baseline, recorded=True)

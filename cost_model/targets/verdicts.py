@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from .base import Target
 
 
-def verdict_key(digests: Mapping[str, str], baseline: str, feeds: Mapping[str, np.ndarray], threads: int) -> str:
+def verdict_key(
+    digests: Mapping[str, str], baseline: str, feeds: Mapping[str, np.ndarray], threads: int, look: int = 1
+) -> str:
     """Names the comparison of these graphs at these sizes; names and order of the others do not matter."""
     others = sorted(set(digests.values()) - {digests[baseline]})
     shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feeds.values())
     whole = hashlib.sha256("\n".join([digests[baseline], *others]).encode()).hexdigest()
-    return f"verdict {whole} ({shapes}) threads={threads}"
+    return f"verdict {whole} ({shapes}) threads={threads}" + (f" look={look}" if look > 1 else "")
 
 
 def compare_graphs(
@@ -39,13 +41,15 @@ def compare_graphs(
     threads: int,
     settings: protocol.Settings | None,
     timings: Timings | None,
+    look: int = 1,
 ) -> Comparison:
     """From the database if the same graphs were compared there, else measured now and stored.
 
-    A graph that the target cannot run is left out; Unsupported is raised for the baseline only.
+    A graph that the target cannot run is left out; Unsupported is raised for the baseline only. A further `look`
+    prepares the graphs in the other order, so that what follows from where their memory lies is drawn anew.
     """
     digests = {name: graph_digest(graph) for name, graph in graphs.items()}
-    key = verdict_key(digests, baseline, feeds, threads)
+    key = verdict_key(digests, baseline, feeds, threads, look)
     if timings is not None:
         record = timings.get(key, target.name, target.fingerprint)
         if record is not None:
@@ -55,7 +59,7 @@ def compare_graphs(
     runners: dict[str, Runner] = {}
     unsupported: dict[str, str] = {}
     try:
-        for name in graphs:
+        for name in graphs if look % 2 else reversed(list(graphs)):
             if one_each[digests[name]] == name:
                 try:
                     runners[name] = prepared(target, graphs[name], feeds, threads)
@@ -63,7 +67,10 @@ def compare_graphs(
                     if name == baseline:
                         raise
                     unsupported[name] = str(error)
-        found = protocol.compare({name: runner.run for name, runner in runners.items()}, baseline, threads, settings)
+        settings = settings or protocol.Settings()
+        settings = dataclasses.replace(settings, seed=settings.seed + look - 1)
+        runs = {name: runners[name].run for name in graphs if name in runners}
+        found = protocol.compare(runs, baseline, threads, settings, target.clocks)
     finally:
         for runner in runners.values():
             runner.close()

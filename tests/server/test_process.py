@@ -62,7 +62,7 @@ def children(process: int) -> list[int]:
 def test_a_killed_service_resumes_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tmp_path / "tiny.onnx"
     model.write_bytes(onnx_bytes())
-    options = Options(effort="low", target="onnxruntime:cpu")
+    options = Options(effort="low", target="onnxruntime:cpu", objective="nodes")
     first = Running(tmp_path)
     try:
         job = Client(first.url).submit(model, options)

@@ -1,0 +1,137 @@
+"""Which finalist is handed back, by scripted times: nothing is measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cost_model.targets.base import Runner
+from cost_model.timings import Timings
+from graphs.inference import infer
+from graphs.ir import Graph
+from graphs.text import parse_graph
+from optimizer.context import Context, open_context
+from optimizer.finalists import INPUT, Finalist, Outcome, race
+from optimizer.looks import dominates
+from optimizer.options import Options
+from tests.cost_model.fakes import FakeTarget, FakeTime
+
+HEAD = 'graph "g" opset 18 (x: float32[2, 4]) -> (y) {'
+BEFORE = f"{HEAD} t = Transpose(x, perm=[1, 0]) u = Transpose(t, perm=[1, 0]) y = Relu(u) }}"
+LEANER = f"{HEAD} y = Relu(x) }}"
+OTHER = f"{HEAD} a = Neg(x) b = Abs(a) y = Relu(b) }}"  # nodes that the input does not have
+MICROSECOND = 1e-6
+
+
+def graph_of(text: str) -> Graph:
+    graph = parse_graph(text)
+    infer(graph)
+    return graph
+
+
+class Scripted(FakeTarget):
+    """A session of a graph takes the times that the script holds for it, the next session the next ones."""
+
+    def __init__(self, script: Mapping[str, list[tuple[float, ...]]]) -> None:
+        super().__init__()
+        self.time = FakeTime()
+        self.clocks = self.time.clocks
+        self.script = {str(graph_of(text)): looks for text, looks in script.items()}
+        self.sessions: Counter[str] = Counter()
+
+    def prepare(self, graph: Graph, feeds: Mapping[str, np.ndarray], threads: int = 1) -> Runner:
+        super().prepare(graph, feeds, threads)
+        text = str(graph)
+        looks = self.script[text]
+        times = looks[min(self.sessions[text], len(looks) - 1)]
+        self.sessions[text] += 1
+        return Runner(self.time.runner(*(each * MICROSECOND for each in times)), dict)
+
+
+def context_of(timings: Path, target: FakeTarget, **options: Any) -> Context:
+    settings = Options(target="egraft:cpu", effort="low", timings=str(timings), **options)
+    context = open_context(graph_of(BEFORE), settings)
+    context.target, context.threads = target, 1
+    return context
+
+
+def raced(context: Context, text: str, predicted: float | None) -> Outcome:
+    entries = [Finalist(INPUT, graph_of(BEFORE), list), Finalist("new", graph_of(text), list, predicted)]
+    return race(entries, context, 10 * MICROSECOND)
+
+
+def looked(path: Path, text: str, looks: list[tuple[float, ...]], predicted: float | None) -> tuple[str, int, Outcome]:
+    """(who wins, sessions of the new graph, all)."""
+    target = Scripted({BEFORE: [(10.0,)], text: looks})
+    outcome = raced(context_of(path / "t.db", target), text, predicted)
+    return outcome.ranked[0].name, target.sessions[str(graph_of(text))], outcome
+
+
+def test_what_only_lacks_nodes_is_thrown_out_by_two_looks_alone(tmp_path: Path) -> None:
+    name, sessions, outcome = looked(tmp_path, LEANER, [(11.5,), (10.0,)], None)
+    assert (name, sessions) == ("new", 2) and outcome.comparison is not None
+    found = outcome.comparison.results["new"]
+    assert (found.verdict, found.looks) == ("equal", 2)
+    assert found.low <= 1.001 and found.high >= 1.149 and found.ratio == pytest.approx(1.0724, abs=1e-3)
+
+
+@pytest.mark.parametrize(("text", "predicted"), [(LEANER, None), (LEANER, 8 * MICROSECOND), (OTHER, 8 * MICROSECOND)])
+def test_what_is_slower_twice_is_refused(tmp_path: Path, text: str, predicted: float | None) -> None:
+    assert looked(tmp_path, text, [(11.5,), (10.6,)], predicted)[:2] == (INPUT, 2)
+
+
+def test_a_doubtful_equal_is_looked_at_again(tmp_path: Path) -> None:
+    noisy = (10.0, 11.9, 9.5, 12.0, 11.0)  # its interval holds 1, its median does not
+    assert looked(tmp_path, LEANER, [noisy, (10.1,)], 8 * MICROSECOND)[:2] == ("new", 2)
+    assert looked(tmp_path / "again", LEANER, [noisy, noisy], 8 * MICROSECOND)[:2] == (INPUT, 2)
+
+
+def test_a_prediction_that_is_contradicted_counts_with_both_looks_together(tmp_path: Path) -> None:
+    assert looked(tmp_path / "a", OTHER, [(10.5,), (9.9,)], 8 * MICROSECOND)[:2] == ("new", 2)
+    assert looked(tmp_path / "b", OTHER, [(12.0,), (10.0,)], 8 * MICROSECOND)[:2] == (INPUT, 2)
+
+
+@pytest.mark.parametrize("predicted", [None, 10 * MICROSECOND, 12 * MICROSECOND])
+def test_what_nothing_speaks_for_is_looked_at_once(tmp_path: Path, predicted: float | None) -> None:
+    assert looked(tmp_path, OTHER, [(10.5,), (9.0,)], predicted)[:2] == (INPUT, 1)
+
+
+def test_what_wins_at_once_is_looked_at_once(tmp_path: Path) -> None:
+    assert looked(tmp_path, LEANER, [(9.0,), (12.0,)], None)[:2] == ("new", 1)
+
+
+def test_both_looks_are_in_the_database(tmp_path: Path) -> None:
+    name, _, first = looked(tmp_path, LEANER, [(11.5,), (10.0,)], None)
+    warm = Scripted({})  # nothing may be measured any more
+    for options in ({}, {"frozen": True}):
+        again = raced(context_of(tmp_path / "t.db", warm, **options), LEANER, None)
+        assert again.ranked[0].name == name == "new" and not warm.prepared
+        assert again.comparison is not None and first.comparison is not None
+        assert again.comparison.results == first.comparison.results
+    keys = [record.key for record in Timings(tmp_path / "t.db").records(kind="verdict")]
+    assert len(keys) == 2 and sorted(keys)[1].endswith("threads=1 look=2")
+
+
+def test_only_what_is_slower_twice_at_another_size_is_out(tmp_path: Path) -> None:
+    before, leaner = (text.replace("2, 4", "n, 4") for text in (BEFORE, LEANER))
+    for second, winner in ((10.0, "new"), (11.0, INPUT)):
+        target = Scripted({before: [(10.0,)], leaner: [(9.0,), (11.0,), (second,)]})
+        context = context_of(tmp_path / f"{winner}.db", target)
+        context.sizes, context.more_sizes = {"n": 1}, [{"n": 2}]
+        entries = [Finalist(INPUT, graph_of(before), list), Finalist("new", graph_of(leaner), list)]
+        assert race(entries, context).ranked[0].name == winner
+
+
+def test_dominates() -> None:
+    before = graph_of(BEFORE)
+    assert dominates(graph_of(LEANER), before, {})
+    assert not dominates(before, before, {})
+    assert not dominates(graph_of(OTHER), before, {})
+    assert not dominates(graph_of(f"{HEAD} y = Neg(x) }}"), before, {}), "another operator"
+    wider = 'graph "g" opset 18 (x: float32[2, 5]) -> (y) { y = Relu(x) }'
+    assert not dominates(graph_of(wider), before, {}), "another type"
