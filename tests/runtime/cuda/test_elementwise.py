@@ -216,12 +216,13 @@ def test_logic_and_choices() -> None:
 
 
 def test_casts() -> None:
-    """Between all element types, of numbers that fit into both."""
+    """Between element types, of numbers that fit into both."""
     cases = Cases()
     fitting = [0.0, 1.0, 1.5, 2.75, 100.0, 0.1]
     for source in sorted(DTYPES):
         x = cases.input(np.array(fitting).astype(numpy_dtype(source)), view=source in ("float64", "int8"))
-        for target in sorted(DTYPES - {source}):
+        wanted = DTYPES if source in ("float32", "int64") else {"float32", "float16", "int64", "uint8", "bool"}
+        for target in sorted(wanted - {source}):
             cases.add("Cast", x, to=ONNX_NUMBER[target], exact=True)
     for dtype in ("float32", "float16"):
         special = cases.input(numbers(dtype))
