@@ -63,7 +63,7 @@ def gemms(draw: Any) -> Gemm:
                 strides["b"], strides["c"], draw(st.sampled_from([1.0, -0.5])), draw(st.sampled_from([0.0, 1.0, 2.0])))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(gemms(), st.integers(0, 1000))
 def test_the_call_means_the_row_major_product(gemm: Gemm, seed: int) -> None:
     random = np.random.default_rng(seed)

@@ -232,7 +232,7 @@ def strided(draw: Any, shape: tuple[int, ...], repeats: bool) -> tuple[tuple[int
     return tuple(1 if axis in ones else shape[axis] + draw(st.integers(0, 1)) for axis in order), order, ones
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_products_of_any_strides(data: st.DataObject) -> None:
     batch = tuple(data.draw(st.lists(st.integers(1, 3), max_size=3)))
