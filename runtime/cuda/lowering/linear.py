@@ -8,6 +8,7 @@ from math import prod
 from graphs.operators.linear import parse_equation
 from runtime.codegen import address, elementwise
 from runtime.codegen.elementwise import Operand
+from runtime.codegen.linear import Factor, quantized_product_kernel
 from runtime.codegen.scalar import DTYPES, Scalar
 
 from ..emitter import Emitter, NoKernel
@@ -24,14 +25,37 @@ def _matmul(emitter: Emitter) -> None:
 
 
 def _emit_matmul(emitter: Emitter, a: Tensor, b: Tensor, alpha: float) -> None:
-    """NumPy's rule: a vector is a row on the left, a column on the right, and loses that axis."""
+    a, b, made = _matrices(emitter, a, b, a.dtype)
+    emit_product(emitter, a, b, made, alpha)
+
+
+def _matrices(emitter: Emitter, a: Tensor, b: Tensor, dtype: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The factors and output 0 as matrices. NumPy's rule: a vector is a row on the left, a column on the right, and
+    the result lacks that axis."""
     vector_a, vector_b = a.rank == 1, b.rank == 1
     a = a.viewed((1, *a.shape), (0, *a.strides)) if vector_a else a
     b = b.viewed((*b.shape, 1), (*b.strides, 0)) if vector_b else b
     batch = _batch(a.shape[:-2], b.shape[:-2])
     shape = (*batch, a.shape[-2], b.shape[-1])
-    made = emitter.output(0, (*batch, *([] if vector_a else [shape[-2]]), *([] if vector_b else [shape[-1]])))
-    emit_product(emitter, a, b, made.viewed(shape, address.contiguous(shape)), alpha)
+    made = emitter.output(0, (*batch, *([] if vector_a else [shape[-2]]), *([] if vector_b else [shape[-1]])), dtype)
+    return a, b, made.viewed(shape, address.contiguous(shape))
+
+
+@lowering("MatMulInteger")
+def _matmul_integer(emitter: Emitter) -> None:
+    zeros = [emitter.tensor(index) if emitter.has(index) else None for index in (2, 3)]
+    a, b, made = _matrices(emitter, emitter.tensor(0), emitter.tensor(1), "int32")
+    *batch, m, n = made.shape
+    k = a.shape[-1]
+    factors = [Factor(each.dtype, each.broadcast(shape).strides)
+               for each, shape in ((a, (*batch, m, k)), (b, (*batch, k, n)))]
+    shifts: list[Factor | None] = []
+    for side, zero in enumerate(zeros):
+        if zero is not None and side == 0 and zero.rank == 1:  # one for each row
+            zero = zero.viewed((*zero.shape, 1), (*zero.strides, 0))
+        shifts.append(None if zero is None else Factor(zero.dtype, zero.broadcast(made.shape).strides))
+    kernel = quantized_product_kernel(made.shape, k, factors[0], factors[1], shifts[0], shifts[1])
+    emitter.launch(kernel, a, b, *(zero for zero in zeros if zero is not None), made)
 
 
 def _batch(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:

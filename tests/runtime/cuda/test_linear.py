@@ -159,6 +159,22 @@ def test_einsum(tmp_path: Path) -> None:
     assert set(heads) <= {"eg_copy", "eg_outer", "eg_product"}
 
 
+def test_quantized_products(tmp_path: Path) -> None:
+    c, small = Cases(), np.uint8
+    c.output(c.b.MatMulInteger(c.input(3, 4, dtype=small), c.input(4, 5, dtype=small)))
+    c.output(c.b.MatMulInteger(c.input(2, 3, 4, dtype=small), c.input(4, 5, dtype=np.int8), c.input(dtype=small),
+                               c.input(5, dtype=np.int8)))
+    c.output(c.b.MatMulInteger(c.turned(c.input(4, 3, dtype=small), 1, 0), c.input(2, 4, 5, dtype=small),
+                               c.input(1, dtype=small)))
+    graph = c.b.graph()
+    check(graph, c.feeds, expected(graph, c.feeds, tmp_path))
+    c = Cases()
+    c.output(c.b.MatMulInteger(c.input(3, 4, dtype=small), c.input(4, 5, dtype=small), c.input(3, dtype=small)))
+    x = list(c.feeds.values())
+    wanted = (x[0].astype(np.int32) - x[2].astype(np.int32)[:, None]) @ x[1].astype(np.int32)
+    check(c.b.graph(), c.feeds, [wanted.astype(np.int32)])
+
+
 def test_a_sum_of_one_operand_is_left_to_numpy(tmp_path: Path) -> None:
     c = Cases()
     c.output(c.b.Einsum(c.input(2, 3), c.input(3, 4), equation="ij,jk->k"))
