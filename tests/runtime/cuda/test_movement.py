@@ -170,7 +170,8 @@ def test_ranks_and_sizes_at_the_edge() -> None:
     b = g.builder
     scalar, empty, one = g.input(np.array(3, np.float32)), g.input(np.zeros((2, 0, 3), np.float32)), g.input(ramp(1, 1))
     g.out(b.Transpose(scalar), b.Reshape(scalar, [1, 1]), b.Reshape(one, np.zeros(0, np.int64)))
-    g.out(b.Flatten(scalar, axis=0), b.Squeeze(one), b.Unsqueeze(scalar, [0]), b.Expand(scalar, [2, 2]), b.Expand(one, [3, 1, 1]))
+    g.out(b.Flatten(scalar, axis=0))
+    g.out(b.Squeeze(one), b.Unsqueeze(scalar, [0]), b.Expand(scalar, [2, 2]), b.Expand(one, [3, 1, 1]))
     g.out(b.Transpose(empty), b.Reshape(empty, [3, 0], allowzero=1), b.Concat(empty, empty, axis=1), b.Flatten(empty))
     g.out(b.Slice(empty, starts=[1], ends=[5], axes=[1]), b.Expand(b.Reshape(scalar, [1, 1]), [0, 4]))
     g.out(b.Pad(empty, [0, 1, 0, 0, 1, 0]), b.Tile(one, [1, 1]))
