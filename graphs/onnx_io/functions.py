@@ -21,13 +21,16 @@ from .values import write_attribute
 from .writer import writable
 
 _MAX_DEPTH = 64  # of calls inside calls
+# ONNX Runtime has operators of its own there and prefers them to a function of the same name, which is for others.
+RUNTIME_DOMAIN = "com.microsoft"
 
 
 def inline_functions(graph: Graph, keep: frozenset[tuple[str, str, str]] = frozenset()) -> list[str]:
     """Replace calls of model-local functions by their bodies, in place, nested graphs and calls in bodies included.
 
-    Calls that cannot be inlined stay, with their functions: those in `keep`, and those whose body means something
-    else at the opsets of the model. Returns the labels of the calls that were inlined. Types are inferred anew.
+    Calls that cannot be inlined stay, with their functions: those in `keep`, those of `com.microsoft`, and those whose
+    body means something else at the opsets of the model. Returns the labels of the calls that were inlined. Types are
+    inferred anew.
     """
     if not graph.functions:
         return []
@@ -65,7 +68,8 @@ class _Inliner:
         for inner in node.graphs:
             self.visit(inner, lookup, stack)
         key = _key(node)
-        function = self.functions.get(key) if node.is_opaque and key not in self.keep else None
+        kept = not node.is_opaque or key in self.keep or node.domain == RUNTIME_DOMAIN
+        function = None if kept else self.functions.get(key)
         if function is None:
             return [node]
         if key in stack or len(stack) > _MAX_DEPTH:

@@ -28,7 +28,8 @@ _CALL_DEPTH = 64
 def read_model(model: ModelProto, files: ExternalFiles) -> Graph:
     """The graph of a model, checked, in canonical form, with inferred types. The proto is taken apart."""
     reader = Reader(read_opsets(model.opset_import), model.ir_version or 3, files)
-    reader.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    reader.functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions
+                        if not _is_standard(_domain(f.domain), f.name, reader.opsets)}
     _check_expansion(model.graph, reader.functions)
     if reader.ir_version < 3 and not model.opset_import:
         reader.opsets = {"": 1}
@@ -87,6 +88,11 @@ def _check_expansion(proto: GraphProto, functions: Mapping[tuple[str, str, str],
     if total > _MAX_NODES:
         raise InvalidModel("functions", f"its calls stand for more than {_MAX_NODES} nodes", "inline fewer calls, or "
                            "correct functions that call themselves")
+
+
+def _is_standard(domain: str, name: str, opsets: Mapping[str, int]) -> bool:
+    """A function of this name is never called: runtimes take the operator that ONNX defines (as ONNX Runtime does)."""
+    return domain in opsets and onnx.defs.has(name, opsets[domain], domain)
 
 
 def _operators(nodes: Iterable[NodeProto]) -> Counter[tuple[str, str, str]]:

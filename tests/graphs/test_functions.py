@@ -144,9 +144,25 @@ def test_functions_that_double_are_refused_when_read() -> None:
         load_onnx(model([call("F40", ["x"], ["y"])], bodies).SerializeToString())
 
 
-def test_a_function_named_like_an_operator_is_a_function() -> None:
-    body = helper.make_function("", "Relu", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], TWO[:1])
-    graph = load_onnx(model([helper.make_node("Relu", ["x"], ["y"])], [body]).SerializeToString())
-    assert graph.nodes[0].is_opaque
+SHADOWED = [("", "Relu", ""), ("", "Relu", "mine"), ("ai.onnx", "Relu", ""), ("", "HardSwish", ""),
+            ("ai.onnx.ml", "Normalizer", ""), ("com.microsoft", "Gelu", "")]
+
+
+@pytest.mark.parametrize(("domain", "name", "overload"), [*SHADOWED, ("com.microsoft", "Own", ""), ("f", "Relu", "")])
+def test_a_function_does_not_replace_an_operator(domain: str, name: str, overload: str) -> None:
+    """As in ONNX Runtime, whose own kernel wins over a function; what lies in its own domain only the runtime knows."""
+    negation = helper.make_function(domain, name, ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], TWO[:1],
+                                    overload=overload)
+    called = "" if domain == "ai.onnx" else domain
+    opsets = [*TWO, *([helper.make_opsetid(called, 1)] if called not in ("", "f") else [])]
+    inner = helper.make_node(name, ["a"], ["b"], domain=called, overload=overload)
+    proto = model([call("Outer", ["x"], ["y"])], [negation, function("Outer", [inner], opsets=opsets)])
+    proto.opset_import.extend(opsets[2:])
+    proto.ir_version = 10
+    expected = run(proto)
+    assert (expected == [[1, -2]]) == ((domain, name, overload) not in SHADOWED)
+    graph = load_onnx(proto.SerializeToString())
+    assert run(to_model_proto(graph)) == expected
     inline_functions(graph)
-    assert [node.op for node in graph.nodes] == ["Neg"]
+    assert [node.op for node in graph.nodes] == ["Neg" if domain == "f" else name]
+    assert run(to_model_proto(graph)) == expected
