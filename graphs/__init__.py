@@ -17,8 +17,17 @@ def load(source: str | os.PathLike[str] | bytes) -> Graph:
     """Read a graph: an ONNX model, the JSON form or the text form, from a path or from bytes.
 
     The suffix `.onnx`, `.json` or `.txt` decides, and else what the content looks like. Raises InvalidModel,
-    MissingData, ParseError or InferenceError, each of one line.
+    MissingData, ParseError or InferenceError, each of one line. A model without outputs is not valid: onnx.checker and
+    ONNX Runtime load it, but no run of it succeeds.
     """
+    from .structure import check_outputs
+
+    graph = _read(source)
+    check_outputs(graph)
+    return graph
+
+
+def _read(source: str | os.PathLike[str] | bytes) -> Graph:
     from .onnx_io import load_onnx
 
     if isinstance(source, bytes | bytearray | memoryview):

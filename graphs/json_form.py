@@ -19,13 +19,14 @@ from .errors import ParseError
 from .inference import infer
 from .ir import Graph, Node
 from .operators import RUNTIME, find
-from .structure import check_structure
+from .structure import FLATTEN, MAX_NESTING, TOO_DEEP, check_structure
 from .text_parser import elements_to_array
 from .types import OtherType, RawAttribute, TensorType, Type
 from .versions import settle_graph
 
 VERSION = 1
 _INLINE_ELEMENTS = 64  # larger constants are base64
+_BRACKETS = "values lie in one another hundreds deep"
 _Json = dict[str, object]
 
 
@@ -53,14 +54,17 @@ def from_json(data: Mapping[str, object] | str | bytes) -> Graph:
             raise ParseError(f"line {error.lineno}, column {error.colno}", f"the JSON does not parse ({error.msg})",
                              "correct the JSON") from error
         except RecursionError as error:
-            raise ParseError("the JSON", "it is nested too deeply", "nest less") from error
+            raise ParseError("the JSON", _BRACKETS, FLATTEN) from error
         except ValueError as error:
             raise ParseError("the JSON", "it has a number with thousands of digits", "correct the number") from error
     top = _expect(data, dict, "$")
     if top.get("egraft") != VERSION:
         raise ParseError("$.egraft", f"version {top.get('egraft')!r} where {VERSION} should stand",
                          'a graph begins {"egraft": 1, ...}; see docs/json-form.md')
-    return _Reader(top).graph
+    try:
+        return _Reader(top).graph
+    except RecursionError as error:
+        raise ParseError("$", _BRACKETS, FLATTEN) from error
 
 
 # Writing
@@ -193,6 +197,7 @@ class _Reader:
             opsets = {"": opsets}
         self.opsets = {("" if domain == "ai.onnx" else domain): int(_expect(version, int, f"$.opset.{domain}"))
                        for domain, version in _expect(opsets, dict, "$.opset").items()}  # type: ignore[call-overload]
+        self.depth = -1
         self.graph = self.read(top, "$")
         self.graph.opsets = dict(self.opsets)
         check_structure(self.graph)
@@ -200,6 +205,9 @@ class _Reader:
         settle_graph(self.graph, self.opsets)
 
     def read(self, data: object, path: str) -> Graph:
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise ParseError(path, TOO_DEEP, FLATTEN)
         fields = _expect(data, dict, path)
         known = {"egraft", "opset", "name", "doc", "metadata", "inputs", "outputs", "constants", "nodes"}
         for key in fields:
@@ -216,6 +224,7 @@ class _Reader:
             graph.constants[name] = self.constant(item, f"{path}.constants.{name}")
         for index, item in enumerate(_expect(fields.get("nodes", []), list, f"{path}.nodes")):
             graph.nodes.append(self.node(item, f"{path}.nodes[{index}]"))
+        self.depth -= 1
         return graph
 
     def input(self, graph: Graph, data: object, path: str) -> None:

@@ -7,6 +7,17 @@ from collections.abc import Collection, Iterator
 from .errors import InvalidModel
 from .ir import Graph
 
+MAX_NESTING = 31  # graphs in attributes of nodes (If, Loop, Scan): more of them no ONNX file holds that protobuf reads
+TOO_DEEP = f"graphs lie in one another (If, Loop, Scan) more than {MAX_NESTING} deep, the limit of ONNX files"
+FLATTEN = "nest fewer graphs"
+
+
+def check_outputs(graph: Graph) -> None:
+    """Raise InvalidModel where nothing is asked for: such a model loads in a runtime, and no run of it succeeds."""
+    if not graph.outputs:
+        raise InvalidModel(f"graph {graph.name!r}", "it has no outputs, so that nothing can be computed with it",
+                           "list the values that are wanted as outputs")
+
 
 def check_structure(graph: Graph, where: str = "") -> None:
     """Sort the nodes of a graph and of its nested graphs; raise InvalidModel where they break the rules."""

@@ -20,7 +20,7 @@ from .errors import InvalidModel, ParseError
 from .inference import infer
 from .ir import Graph, Node
 from .operators import RUNTIME, find
-from .structure import structure_problems
+from .structure import FLATTEN, MAX_NESTING, TOO_DEEP, structure_problems
 from .types import OtherType, RawAttribute, TensorType, Type
 from .versions import settle_graph
 
@@ -43,7 +43,7 @@ class Parser:
         self.kinds: list[str] = []
         self.texts: list[str] = []
         self.starts: list[int] = []
-        self.at = 0
+        self.at = self.depth = 0
         self.opsets: dict[str, int] = {"": DEFAULT_OPSET}
         self.uses: dict[str, int] = {}  # value name -> where it was last seen, for messages
         self._tokenize()
@@ -156,7 +156,10 @@ class Parser:
 
     def document(self) -> Graph:
         """The whole text as one graph, checked and with inferred types."""
-        graph = self.graph(outermost=True)
+        try:
+            graph = self.graph(outermost=True)
+        except RecursionError:
+            self.fail_at(self.starts[self.at], "brackets lie in one another hundreds deep", "nest less")
         if self.kinds[self.at] != "end":
             self.fail("the end of the text")
         for name, found, fix in structure_problems(graph):
@@ -174,6 +177,9 @@ class Parser:
         """`graph "name" opset 17 (inputs) -> (outputs) { statements }`."""
         if not self.is_word("graph"):
             self.fail("'graph'")
+        if self.depth > MAX_NESTING:
+            self.fail_at(self.starts[self.at], TOO_DEEP, FLATTEN)
+        self.depth += 1
         self.at += 1
         graph = Graph(name=self.string() if self.kinds[self.at] == "string" else "graph")
         if self.is_word("opset"):
@@ -193,6 +199,7 @@ class Parser:
         while not self.skip("}"):
             self.statement(graph)
             self.skip(";")
+        self.depth -= 1
         return graph
 
     def opset_list(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ from graphs import load
 from graphs.errors import EgraftError, InvalidOption
 from graphs.inference import infer
 from graphs.ir import Graph
+from graphs.structure import check_outputs
 
 from . import finalists
 from .candidates import Improved
@@ -67,6 +68,7 @@ class Pipeline:
     """One run over one graph."""
 
     def __init__(self, graph: Graph, options: Options, clock: Clock) -> None:
+        check_outputs(graph)
         infer(graph)
         self.original = graph
         self.clock = clock

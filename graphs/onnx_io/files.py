@@ -16,6 +16,7 @@ from .. import dtypes
 from ..constants import Constant
 from ..errors import InvalidModel, InvalidOption
 from ..ir import Graph
+from ..structure import FLATTEN, TOO_DEEP
 from .reader import read_model
 from .sift import sift
 from .stream import model_pieces
@@ -73,6 +74,8 @@ def _parse(data: bytes, where: str, files: ExternalFiles) -> Graph:
     try:
         model.ParseFromString(data)
     except DecodeError as error:
+        if "MaxDepth" in str(error):
+            raise InvalidModel(where, TOO_DEEP, FLATTEN) from error
         raise InvalidModel(where, "this is no ONNX model, or it is cut short (truncated)",
                            "give a complete ONNX file") from error
     if not model.HasField("graph") or not (model.ir_version or model.opset_import):

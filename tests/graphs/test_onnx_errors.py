@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphs import load
 from graphs.errors import EgraftError, InferenceError, InvalidModel, MissingData
 from graphs.onnx_io import load_onnx, proto_bytes
+from graphs.text import print_graph
 
 
 def tensor(name: str, *shape: int | str) -> onnx.ValueInfoProto:
@@ -133,3 +135,73 @@ def test_damaged_files_never_crash(data: st.DataObject) -> None:
             proto_bytes(load(damaged))
         except EgraftError as error:
             assert "\n" not in str(error)
+
+
+def test_a_model_without_outputs_is_refused() -> None:
+    """onnx.checker takes it; ONNX Runtime loads it, and then every run fails."""
+    data = model([RELU], outputs=()).SerializeToString()
+    onnx.checker.check_model(onnx.ModelProto.FromString(data), full_check=True)
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    with pytest.raises(Exception, match="At least one output"):
+        session.run(None, {"x": np.float32([1, 2])})
+    for source in (data, b'graph "g" opset 17 (x: float32[2]) -> () { y = Relu(x) }'):
+        with pytest.raises(InvalidModel, match="no outputs"):
+            load(source)
+
+
+def field(number: int, data: bytes) -> bytes:
+    """A field of bytes on the wire."""
+    size, length = len(data), b""
+    while size > 127:
+        size, length = size >> 7, length + bytes([size & 127 | 128])
+    return bytes([number << 3 | 2]) + length + bytes([size]) + data
+
+
+def nested(depth: int) -> bytes:
+    """An ONNX file with an If in an If in an If; protobuf itself cannot put it together."""
+    node = helper.make_node("Neg", ["x"], ["y"]).SerializeToString()
+    output = field(12, tensor("y", 2).SerializeToString())
+    for _ in range(depth):
+        branches = [field(5, field(1, name) + field(6, field(1, inner) + output) + b"\xa0\x01\x05")
+                    for name, inner in ((b"then_branch", node), (b"else_branch", RELU.SerializeToString()))]
+        node = field(1, b"c") + field(2, b"y") + field(4, b"If") + b"".join(branches)
+    inputs = field(11, tensor("x", 2).SerializeToString()) + field(
+        11, helper.make_tensor_value_info("c", TensorProto.BOOL, []).SerializeToString())
+    graph = field(1, node) + field(2, b"g") + inputs + output
+    return b"\x08\x08" + field(7, graph) + field(8, helper.make_opsetid("", 17).SerializeToString())
+
+
+def nested_text(depth: int) -> str:
+    node = "y = Neg(x)"
+    for _ in range(depth):
+        node = f"y = If(c, then_branch=graph () -> (y) {{ {node} }}, else_branch=graph () -> (y) {{ y = Relu(x) }})"
+    return f'graph "g" opset 17 (x: float32[2], c: bool[]) -> (y) {{ {node} }}'
+
+
+def nested_json(depth: int) -> str:
+    relu, node = ({"op": op, "inputs": ["x"], "outputs": ["y"]} for op in ("Relu", "Neg"))
+    inputs = [{"name": "x", "dtype": "float32", "shape": [2]}, {"name": "c", "dtype": "bool", "shape": []}]
+    text = json.dumps(node)
+    frame = json.dumps({"op": "If", "inputs": ["c"], "outputs": ["y"], "attributes": {
+        "then_branch": {"graph": {"outputs": ["y"], "nodes": ["HERE"]}},
+        "else_branch": {"graph": {"outputs": ["y"], "nodes": [relu]}}}})
+    for _ in range(depth):
+        text = frame.replace('"HERE"', text)
+    whole = json.dumps({"egraft": 1, "name": "g", "inputs": inputs, "outputs": ["y"], "nodes": ["HERE"], "opset": 17})
+    return whole.replace('"HERE"', text)
+
+
+def test_graphs_that_lie_too_deep_in_one_another() -> None:
+    deepest = load(nested(31))
+    for source in (nested_text(31), nested_json(31), str(deepest)):
+        assert print_graph(load(source.encode())).count("If(") == print_graph(deepest).count("If(") == 31
+    for depth in (32, 90):
+        for source in (nested(depth), nested_text(depth).encode(), nested_json(depth).encode()):
+            with pytest.raises(EgraftError, match=r"graphs lie in one another .* more than 31 deep"):
+                load(source)
+    for source in (nested_json(5000), nested_json(1).replace("[2]", "[" * 900 + "]" * 900),
+                   nested_text(1).replace("[2]", "[" + "(" * 5000 + "2" + ")" * 5000 + "]"),
+                   nested_text(1).replace("Neg(x)", "constant float32[2] " + "[" * 5000)):
+        with pytest.raises(EgraftError):
+            load(source.encode())
