@@ -9,7 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Engine, Integer, Text, create_engine, delete, event, func, select, update
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Engine,
+    Integer,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    inspect,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
@@ -34,7 +48,7 @@ class Job(Base):
     name: Mapped[str] = mapped_column(Text)
     key: Mapped[str] = mapped_column(Text, index=True)
     request: Mapped[dict[str, Any]] = mapped_column(JSON)
-    bytes: Mapped[int] = mapped_column(Integer, default=0)
+    bytes: Mapped[int] = mapped_column(BigInteger, default=0)
     created: Mapped[float]
     started: Mapped[float | None]
     finished: Mapped[float | None]
@@ -49,6 +63,14 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
+def widen(engine: Engine) -> None:
+    """Give a table of an older egraft, whose `bytes` ended at 2 GB, the column of today."""
+    found = next(each["type"] for each in inspect(engine).get_columns("jobs") if each["name"] == "bytes")
+    if not isinstance(found, BigInteger):
+        with engine.begin() as connection:
+            connection.execute(text("ALTER TABLE jobs ALTER COLUMN bytes TYPE BIGINT"))
+
+
 class Store:
     """Jobs and their files. Safe to use from several threads of one process."""
 
@@ -60,6 +82,8 @@ class Store:
         if self.engine.dialect.name == "sqlite":
             _durable(self.engine)
         Base.metadata.create_all(self.engine)
+        if self.engine.dialect.name != "sqlite":  # where every integer has 64 bits
+            widen(self.engine)
 
     def close(self) -> None:
         """Close all connections."""

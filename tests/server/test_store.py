@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
 
 from server.settings import Settings
 from server.store import CANCELLED, DONE, FAILED, QUEUED, RUNNING, Job, Store, new_id
@@ -75,3 +77,9 @@ def test_rows_outlive_the_process(store: Store, tmp_path: Path) -> None:
     again = Store(tmp_path)
     assert again.get(row.id) is not None and again.counts()[QUEUED] == 1
     again.close()
+
+
+def test_bytes_beyond_32_bits(store: Store) -> None:
+    assert "bytes BIGINT" in str(CreateTable(Job.__table__).compile(dialect=postgresql.dialect()))  # type: ignore[arg-type]
+    row = job(store, bytes=5 << 30)
+    assert store.get(row.id).bytes == 5 << 30  # type: ignore[union-attr]
