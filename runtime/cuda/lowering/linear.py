@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
+import numpy as np
+
+from graphs import dtypes
 from graphs.operators.linear import parse_equation
 from runtime.codegen import address, elementwise
 from runtime.codegen.elementwise import Operand
@@ -108,7 +111,7 @@ def _fused_matmul(emitter: Emitter) -> None:
 
 @lowering("Einsum")
 def _einsum(emitter: Emitter) -> None:
-    """Operands are contracted from the left, two at a time."""
+    """Sums of one operand first, then operands are contracted from the left, two at a time."""
     tensors = [emitter.tensor(index) for index in range(len(emitter.inputs))]
     if tensors[0].dtype not in DTYPES - {"bool"}:
         raise NoKernel(f"Einsum of {tensors[0].dtype}")
@@ -118,7 +121,8 @@ def _einsum(emitter: Emitter) -> None:
         for label, size in zip(term, tensor.shape):
             sizes[label] = size if sizes.get(label, 1) == 1 else sizes[label]
     operands = [_labelled(term, tensor, sizes) for term, tensor in zip(terms, tensors)]
-    _check_sums(terms, result)
+    operands = [_summed(emitter, operand, [label for label in operand[0] if label not in result and
+                                           sum(label in term for term in terms) == 1], sizes) for operand in operands]
     if len(operands) == 1:
         tensor = _arranged(operands[0], result, sizes)
         emitter.view(0, tensor)
@@ -137,11 +141,16 @@ def _einsum(emitter: Emitter) -> None:
 Labelled = tuple[list[str], Tensor]
 
 
-def _check_sums(terms: Sequence[Sequence[str]], result: Sequence[str]) -> None:
-    """A label that only one operand has would be a sum of its own."""
-    for label in {label for term in terms for label in term} - set(result):
-        if sum(label in term for term in terms) == 1:
-            raise NoKernel(f"Einsum with a sum over {label!r} of one operand")
+def _summed(emitter: Emitter, operand: Labelled, labels: list[str], sizes: Mapping[str, int]) -> Labelled:
+    """The operand without labels that nothing else has: its product with ones."""
+    if not labels:
+        return operand
+    dtype = operand[1].dtype
+    ones = emitter.constant(np.ones([sizes[label] for label in labels], dtypes.numpy_dtype(dtype)))
+    kept = [label for label in operand[0] if label not in labels]
+    made = emitter.temporary([sizes[label] for label in kept], dtype)
+    _contract(emitter, operand, (labels, ones), (kept, made), sizes)
+    return kept, made
 
 
 def _labelled(term: Sequence[str], tensor: Tensor, sizes: Mapping[str, int]) -> Labelled:
