@@ -18,7 +18,8 @@ class Sight:
 
     `cap`: they are squashed into -cap ... cap. `past`: keys that lie before those of the first query, where no
     lengths are given. `left` and `right`: how far a query sees before and after itself, None everywhere.
-    `columns_of_mask`: keys beyond are not seen. `shows`: `capped` or `masked` scores are stored, too.
+    `columns_of_mask`: keys beyond are not seen. `shows`: `capped` or `masked` scores are stored, too. `precise`: the
+    softmax is computed in double.
     """
 
     cap: float = 0.0
@@ -27,6 +28,7 @@ class Sight:
     right: int | None = None
     columns_of_mask: int = 0
     shows: str = ""
+    precise: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -43,7 +45,8 @@ def weights_kernel(shape: tuple[int, int, int, int], dtype: str, sight: Sight, m
     if sight.shows:
         writer.add("s", dense, True)
     writer.add("y", dense, True)
-    kind, f, minus = scalar.compute, "f" if scalar.compute == "float" else "", scalar.literal(float("-inf"))
+    kind = "double" if sight.precise else scalar.compute
+    f, minus = "f" if kind == "float" else "", scalar.literal(float("-inf"))
     if lengths is not None:
         writer.line(f"const eg_index length = (eg_index){writer.load('n', '0')};")
     bias = _bias(writer, sight, scalar, mask, lengths is not None)

@@ -38,8 +38,6 @@ def _attention(emitter: Emitter) -> None:
     q, k, v = (emitter.tensor(index) for index in range(3))
     if q.dtype not in LIBRARY or {k.dtype, v.dtype} != {q.dtype}:
         raise NoKernel(f"Attention of {q.dtype}, {k.dtype} and {v.dtype}")
-    if attrs["softmax_precision"] == _FLOAT64 and q.dtype != "float64":
-        raise NoKernel("a softmax in float64")
     query = _heads(q, attrs["q_num_heads"])
     key, value = _heads(k, attrs["kv_num_heads"]), _heads(v, attrs["kv_num_heads"])
     past = emitter.tensor(4).shape[2] if emitter.has(4) and emitter.has(5) else 0
@@ -50,7 +48,8 @@ def _attention(emitter: Emitter) -> None:
     key, value = _present(emitter, 1, key, 4, past), _present(emitter, 2, value, 5, past)
     left, right = int(attrs["left_window_size"]), int(attrs["right_window_size"])
     limits = [*([0] if attrs["is_causal"] else []), *([right] if right >= 0 else [])]
-    sight = Sight(float(attrs["softcap"] or 0.0), past, left if left >= 0 else None, min(limits, default=None))
+    sight = Sight(float(attrs["softcap"] or 0.0), past, left if left >= 0 else None, min(limits, default=None),
+                  precise=attrs["softmax_precision"] == _FLOAT64)
     scale = 1 / sqrt(query.shape[3]) if attrs["scale"] is None else float(attrs["scale"])
     scores = _Scores(scale, sight, mask, emitter.tensor(6) if emitter.has(6) else None,
                      int(attrs["qk_matmul_output_mode"]))

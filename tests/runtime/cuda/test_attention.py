@@ -84,6 +84,7 @@ def test_what_onnx_runtime_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     c.attention(2, (2, 2), (4, 2), (3, 4, 0), ends=[4, 3], is_causal=1)
     c.attention(2, (2, 2), (4, 2), (2, 4, 0), c.bools(2, 3), ends=[2, 1])
     c.attention(1, (2, 2), (4, 2), (5, 5, 0), left_window_size=2, right_window_size=1)
+    c.attention(1, (2, 2), (4, 2), (3, 5, 0), c.bools(3, 5), softmax_precision=11)
     c.attention(1, (2, 2), (4, 2), (2, 3, 0), c.put(np.array([[False] * 3, [True] * 3])))  # one query sees nothing
     c.attention(1, (2, 2), (4, 2), (3, 4, 0), c.normal(3, 4), outputs=4, qk_matmul_output_mode=1, softcap=0.8)
     c.attention(1, (2, 2), (4, 2), (3, 4, 0), c.normal(3, 4), outputs=4, qk_matmul_output_mode=2, softcap=0.8)
