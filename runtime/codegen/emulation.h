@@ -19,6 +19,8 @@ using std::isnan;
 #define EG_SHARED(T, name, size) static eg_shared<T, size> name
 #define EG_BARRIER() eg_barrier()
 #define EG_SHUFFLE_XOR(v, s) eg_shuffle_xor(v, s)
+// Compiled once for an element type, not in each place where a kernel reads or writes: a quarter of compiling.
+#define EG_ONCE __attribute__((noinline))
 #define EG_INFINITY __builtin_inff()
 #define EG_NAN __builtin_nanf("")
 
@@ -66,7 +68,7 @@ template <class T> struct eg_pointer {
     }
     return (i * (long)sizeof(T) + r->origin) / r->unit;
   }
-  T get(long i) const {
+  EG_ONCE T get(long i) const {
     const long s = at(i, "read outside of the tensor");
     T v;
     memset(&v, 0, sizeof v);
@@ -93,7 +95,7 @@ template <class T> struct eg_pointer {
     old = (T)f(old, v);
     memcpy(p, &old, sizeof old);
   }
-  void store(long i, T v, bool) const {
+  EG_ONCE void store(long i, T v, bool) const {
     const long s = at(i, "write outside of the tensor");
     if (s < 0) return;
     const long me = eg_now.in_grid;

@@ -28,7 +28,9 @@ from .kernel import Kernel, language_text
 from .scalar import Scalar
 
 HERE = Path(__file__).parent
-FLAGS = ("-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-w")
+FLAGS = ("-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-w")
+# A kernel runs on little data: -O1 would take three times as long to compile for a third off the run.
+KERNEL_LEVEL, SCHEDULER_LEVEL = "-O0", "-O2"
 MOST_TEXT = 4000
 
 
@@ -85,15 +87,15 @@ def _compiler() -> str | None:
     return None
 
 
-def _compile(source: str, name: str, link: Sequence[str] = ()) -> Path:
+def _compile(source: str, name: str, level: str = KERNEL_LEVEL) -> Path:
     compiler = _compiler()
     if compiler is None:
         raise TargetUnavailable("the kernel emulation", "no C++ compiler is here", "install g++ or name one in $CXX")
     header = (HERE / "emulation.h").read_text(encoding="utf-8")
-    digest = hashlib.sha256("\0".join([source, header, compiler, *FLAGS]).encode()).hexdigest()[:24]
+    digest = hashlib.sha256("\0".join([source, header, compiler, level, *FLAGS]).encode()).hexdigest()[:24]
 
     def make(path: Path) -> None:
-        command = [compiler, *FLAGS, f"-I{HERE}", "-x", "c++", "-", "-o", str(path), *link]
+        command = [compiler, level, *FLAGS, f"-I{HERE}", "-x", "c++", "-", "-o", str(path)]
         done = subprocess.run(command, input=source, text=True, capture_output=True, check=False)
         if done.returncode:
             raise ExecutionFailed(f"kernel {name}", f"{compiler} refuses its emulation: {done.stderr[:2000]}",
@@ -104,7 +106,7 @@ def _compile(source: str, name: str, link: Sequence[str] = ()) -> Path:
 
 @lru_cache(maxsize=1)
 def _scheduler() -> ctypes.CDLL:
-    path = _compile((HERE / "emulation.cpp").read_text(encoding="utf-8"), "scheduler")
+    path = _compile((HERE / "emulation.cpp").read_text(encoding="utf-8"), "scheduler", SCHEDULER_LEVEL)
     return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
