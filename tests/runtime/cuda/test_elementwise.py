@@ -95,16 +95,17 @@ def test_functions_of_one_float(dtype: str) -> None:
     cases.check()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_functions_of_one_small_float(dtype: str) -> None:
+def test_functions_of_one_small_float() -> None:
+    """They are those of float32, rounded once."""
     cases = Cases()
-    x = cases.input(numbers(dtype).reshape(12, 4), view=True)
-    for op in EXACT:
-        cases.add(op, x, exact=True)
-    for op in ("Exp", "Sigmoid", "Softplus", "Erf", "Reciprocal"):
-        cases.add(op, x)
-    for op, attrs in SHAPED:
-        cases.add(op, x, **attrs)
+    for dtype in ("float16", "bfloat16"):
+        x = cases.input(numbers(dtype).reshape(12, 4), view=True)
+        for op in EXACT:
+            cases.add(op, x, exact=True)
+        for op in ("Exp", "Sigmoid", "Softplus"):
+            cases.add(op, x)
+        cases.add("Clip", x, min=-1.5, max=2.5)
+        cases.add("Elu", x, alpha=0.3)
     cases.check()
 
 
@@ -139,16 +140,15 @@ def test_pairs_of_integers() -> None:
         is_signed = dtype.startswith("i")
         a, b = cases.input(numbers(dtype)[::2].reshape(-1, 1)), cases.input(numbers(dtype)[:6], view=True)
         divisors = np.array([-3, 2, -5, 7] if is_signed else [3, 2, 5, 7], dtype)
-        for op in ("Add", "Sub", "Mul", "Max", "Min", *COMPARISONS) if dtype in FULLY else ("Mul", "Max", "Less"):
+        for op in ("Add", "Sub", "Mul", "Max", "Min", *COMPARISONS) if dtype in FULLY else ("Mul",):
             cases.add(op, a, b)
         cases.add("Div", a, divisors)
-        cases.add("Mod", a, divisors, fmod=1)
         cases.add("Mod", a, divisors)
-        cases.add("Neg", a)
         if dtype in FULLY:
+            cases.add("Mod", a, divisors, fmod=1)
             for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor"):
                 cases.add(op, a, b)
-            for op in ("BitwiseNot", "Abs", "Sign", "Relu"):
+            for op in ("BitwiseNot", "Neg", "Abs", "Sign", "Relu"):
                 cases.add(op, a)
             cases.add("Clip", a, min=1, max=5)
         if dtype in ("uint8", "uint64"):
@@ -221,13 +221,12 @@ def test_casts() -> None:
     fitting = [0.0, 1.0, 1.5, 2.75, 100.0, 0.1]
     for source in sorted(DTYPES):
         x = cases.input(np.array(fitting).astype(numpy_dtype(source)), view=source in ("float64", "int8"))
-        wanted = DTYPES if source in ("float32", "int64") else {"float32", "float16", "int64", "uint8", "bool"}
+        wanted = DTYPES if source == "float32" else {"float32", "float16", "int64", "bool"}
         for target in sorted(wanted - {source}):
             cases.add("Cast", x, to=ONNX_NUMBER[target], exact=True)
-    for dtype in ("float32", "float16"):
-        special = cases.input(numbers(dtype))
-        for target in ("float64", "float16", "bfloat16", "bool"):
-            cases.add("Cast", special, to=ONNX_NUMBER[target], exact=True)
+    special = cases.input(numbers("float32"))
+    for target in ("float64", "float16", "bfloat16", "bool"):
+        cases.add("Cast", special, to=ONNX_NUMBER[target], exact=True)
     negative = cases.input(np.array([-1.5, -100.25, -0.0, 3e4], np.float32))
     for target in ("int8", "int16", "int32", "int64"):
         x = cases.input(np.array([-1.5, -100.25, -0.0], np.float32)) if target == "int8" else negative
