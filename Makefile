@@ -4,6 +4,8 @@ PACKAGES := egraft graphs runtime cost_model rules search optimizer server
 PRESENT  := $(patsubst %/__init__.py,%,$(wildcard $(addsuffix /__init__.py,$(PACKAGES))))
 BIN      := .venv/bin
 WORKERS  ?= 2
+# A bare GPU machine without a network has its own CuPy and PyTorch: make test-gpu PYTHON_GPU=python3
+PYTHON_GPU ?= $(BIN)/python
 COUNT    ?= 1000
 SEED     ?= 0
 MINUTES  ?= 10
@@ -11,7 +13,7 @@ MINUTES  ?= 10
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz serve bench lint conformance test-bench slowest clean distclean
+.PHONY: help demo test fuzz serve bench lint test-gpu bench-gpu conformance test-bench slowest clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +49,12 @@ serve: .venv/installed ## run the REST service
 
 bench: .venv/installed ## measure the zoo, beside other optimizers
 	$(BIN)/python -m scripts.bench
+
+test-gpu: .venv/installed ## run the executor's tests on this machine's NVIDIA GPU
+	$(SINGLE) EGRAFT_TEST_DEVICE=cuda $(PYTHON_GPU) -m pytest -q -m "not bench" tests/runtime/cuda tests/gpu
+
+bench-gpu: .venv/installed ## measure the zoo on this machine's NVIDIA GPU, beside PyTorch and ONNX Runtime
+	$(PYTHON_GPU) -m scripts.bench_gpu
 
 conformance: .venv/installed ## run ONNX's own backend tests, print the pass rate
 	$(SINGLE) $(BIN)/python -W ignore -m scripts.conformance

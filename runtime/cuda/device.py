@@ -57,6 +57,10 @@ class Device(ABC):
     architecture: str
     most_blocks: int  # of a launch; kernels walk on where there is more to do
 
+    def describe(self) -> dict[str, str]:
+        """What measured times belong to: `gpu`, and versions of drivers and libraries."""
+        return {"gpu": self.name, "architecture": self.architecture}
+
     @abstractmethod
     def allocate(self, size: int) -> Any:
         """Memory of so many bytes, aligned to 256, content undefined."""
