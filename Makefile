@@ -6,6 +6,7 @@ BIN      := .venv/bin
 WORKERS  ?= 2
 # A bare GPU machine without a network has its own CuPy and PyTorch: make test-gpu PYTHON_GPU=python3
 PYTHON_GPU ?= $(BIN)/python
+GPU_SETUP := $(if $(filter $(BIN)/%,$(PYTHON_GPU)),.venv/installed)
 COUNT    ?= 1000
 SEED     ?= 0
 MINUTES  ?= 10
@@ -50,10 +51,10 @@ serve: .venv/installed ## run the REST service
 bench: .venv/installed ## measure the zoo, beside other optimizers
 	$(BIN)/python -m scripts.bench
 
-test-gpu: .venv/installed ## run the executor's tests on this machine's NVIDIA GPU
+test-gpu: $(GPU_SETUP) ## run the executor's tests on this machine's NVIDIA GPU
 	$(SINGLE) EGRAFT_TEST_DEVICE=cuda $(PYTHON_GPU) -m pytest -q -m "not bench" tests/runtime/cuda tests/gpu
 
-bench-gpu: .venv/installed ## measure the zoo on this machine's NVIDIA GPU, beside PyTorch and ONNX Runtime
+bench-gpu: $(GPU_SETUP) ## measure the zoo on this machine's NVIDIA GPU, beside PyTorch and ONNX Runtime
 	$(PYTHON_GPU) -m scripts.bench_gpu
 
 conformance: .venv/installed ## run ONNX's own backend tests, print the pass rate
