@@ -146,8 +146,9 @@ ROWS: dict[str, Row] = {
     "Not": Row(None, None, "!a0"),
     "BitwiseAnd": Row(None, "a0 & a1"), "BitwiseOr": Row(None, "a0 | a1"), "BitwiseXor": Row(None, "a0 ^ a1"),
     "BitwiseNot": Row(None, "~a0"),
-    # A shift by the width or more is undefined in C.
-    "BitShift LEFT": Row(None, "a1 < $bits ? a0 << a1 : 0"), "BitShift RIGHT": Row(None, "a1 < $bits ? a0 >> a1 : 0"),
+    # A shift by the width or more, or by less than none, is undefined in C: here all bits go.
+    "BitShift LEFT": Row(None, "($U)a1 < $bits ? ($T)(($U)a0 << a1) : 0"),
+    "BitShift RIGHT": Row(None, "($U)a1 < $bits ? a0 >> a1 : a0 < 0 ? -1 : 0"),
     "IsNaN": Row("a0 != a0", result="bool"),
     "IsInf": Row("$detect_positive && a0 == ($T)EG_INFINITY || $detect_negative && a0 == -($T)EG_INFINITY",
                  result="bool"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ _INSUFFICIENT_DRIVER, _NO_DEVICE = 35, 100  # cudaError_t
 _USE_CPU = "use egraft:cpu"
 _WORKSPACE = 4 << 20
 _WORKSPACE_HOPPER = 32 << 20  # what cuBLAS asks for, by its documentation, from compute capability 9.0 on
+_COMPILERS = min(os.cpu_count() or 1, 8)
 _BLOCKS_PER_PROCESSOR = 32  # four times what is resident with 256 threads a block
 
 
@@ -78,17 +80,19 @@ class CupyDevice(Device):
         return found
 
     def prepare(self, kernels: Sequence[Kernel]) -> None:
-        """Compile and load kernels, those that are on disk without compiling."""
-        for kernel in kernels:
-            self._function(kernel)
+        """Compile and load kernels, several at a time (NVRTC runs outside of Python's lock)."""
+        missing = list({each.key: each for each in kernels if each.key not in self._functions}.values())
+        if missing:
+            with ThreadPoolExecutor(min(len(missing), _COMPILERS)) as pool:
+                cubins = list(pool.map(lambda kernel: nvrtc.compile_cubin(kernel, self.architecture), missing))
+            with self._active("loading kernels"):
+                for kernel, cubin in zip(missing, cubins):
+                    self._functions[kernel.key] = self.calls.load(cubin, kernel.name)
 
     def _function(self, kernel: Kernel) -> Any:
-        found = self._functions.get(kernel.key)
-        if found is None:
-            cubin = nvrtc.compile_cubin(kernel, self.architecture)
-            with self._active(f"loading kernel {kernel.name}"):
-                found = self._functions[kernel.key] = self.calls.load(cubin, kernel.name)
-        return found
+        if kernel.key not in self._functions:
+            self.prepare([kernel])
+        return self._functions[kernel.key]
 
     def launch(self, kernel: Kernel, places: Sequence[Place]) -> None:
         """Queue a kernel."""

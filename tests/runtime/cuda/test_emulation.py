@@ -9,9 +9,7 @@ from runtime.codegen import emulation
 from runtime.codegen.emulation import Argument, Faults, Memory
 from runtime.codegen.kernel import Kernel, Parameter
 
-from .harness import needs_compiler
-
-pytestmark = needs_compiler
+pytestmark = pytest.mark.skipif(emulation.unavailable() is not None, reason=str(emulation.unavailable()))
 SIZE = 64
 
 

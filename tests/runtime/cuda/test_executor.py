@@ -12,7 +12,7 @@ import pytest
 from graphs.builder import Builder
 from graphs.errors import ExecutionFailed
 from graphs.ir import Graph
-from runtime.codegen import nvrtc
+from runtime.codegen import emulation, nvrtc
 from runtime.codegen.movement import copy_kernel
 from runtime.cuda import executor as executor_module
 from runtime.cuda.cublas import CublasCall
@@ -23,8 +23,7 @@ from runtime.cuda.executor import Executor
 from runtime.execute import Context
 from runtime.session import check_feeds
 
-from .harness import needs_compiler
-
+needs_compiler = pytest.mark.skipif(emulation.unavailable() is not None, reason=str(emulation.unavailable()))
 WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 

@@ -17,12 +17,12 @@ from graphs.ir import Graph
 from graphs.text import parse_graph
 from optimizer import commands
 from runtime import Session
-from runtime.codegen import nvrtc
+from runtime.codegen import emulation, nvrtc
 from runtime.cuda import cupy_device
 from runtime.cuda.emulated import EmulatedDevice
 from runtime.cuda.session import EMULATE, CudaReport
 
-from .harness import needs_compiler
+needs_compiler = pytest.mark.skipif(emulation.unavailable() is not None, reason=str(emulation.unavailable()))
 
 
 def _graph() -> Graph:

@@ -1,4 +1,4 @@
-"""Models of the zoo at small sizes on the emulated device, against ONNX Runtime."""
+"""Models of the zoo at small sizes, against ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 
 from graphs.ir import Graph
 from graphs.zoo import build
-from runtime.cuda.emulated import EmulatedDevice
 from runtime.cuda.executor import Executor
 from runtime.execute import Context
 from runtime.feeds import draw
 from runtime.session import check_feeds
 
-from .harness import expected, needs_compiler
+from .harness import expected, make_device, needs_compiler
 
 pytestmark = needs_compiler
 # Model, what it is built with, sizes of a run.
@@ -33,7 +32,9 @@ MODELS: dict[str, tuple[str, dict[str, Any], dict[str, int]]] = {
 
 
 def _run(graph: Graph, feeds: dict[str, Any], seed: int) -> tuple[list[Any], Executor]:
-    executor = Executor(graph, EmulatedDevice(seed, captures=True), Context.of(graph))
+    device = make_device(seed)
+    device.captures = True  # a GPU always does
+    executor = Executor(graph, device, Context.of(graph))
     sizes = check_feeds(graph, feeds)[1]
     executor.run(feeds, sizes)
     return executor.run(feeds, sizes), executor  # the second run finds memory as the first left it
