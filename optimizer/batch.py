@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from graphs.errors import EgraftError
+from graphs.wording import counted
 
 from .options import Options
 from .pipeline import optimize_file
@@ -77,7 +78,7 @@ def _line(row: dict[str, Any]) -> str:
     if row["state"] == "failed":
         return f"{row['model']}: {row['error']}"
     speed = f"{row['speed_up']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]" if row["speed_up"] else "not measured"
-    return (f"{row['model']}: {row['nodes_before']} -> {row['nodes_after']} nodes, {speed}, "
+    return (f"{row['model']}: {row['nodes_before']} -> {counted(row['nodes_after'], 'node')}, {speed}, "
             f"{row['seconds']:.1f} s, {row['state']}")
 
 

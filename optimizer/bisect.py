@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from graphs.wording import counted
+
 from .context import open_context
 from .finalists import Finalist
 from .options import Options
@@ -22,7 +24,7 @@ def bisect_model(model: Path, precision: str) -> int:
     context = open_context(result.original, options)
     final = result.trace.replay(result.original)
     if check(result.original, final, context).ok and not result.report["dropped"]:
-        print(f"no difference: the result of {len(result.trace.steps)} steps holds")
+        print(f"no difference: the result of {counted(len(result.trace.steps), 'step')} holds")
         return 0
     for row in result.report["dropped"]:
         print(f"dropped: {row['rule']} at {', '.join(row['where'][:6])}")

@@ -15,6 +15,7 @@ import numpy as np
 from graphs import load, save
 from graphs.errors import InvalidInput, InvalidOption, ValidationFailed
 from graphs.ir import Graph
+from graphs.wording import counted
 
 from .options import Options
 
@@ -51,7 +52,7 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
     if not quiet:
         print(result.summary())
     if options.strict and result.report["dropped"]:
-        raise ValidationFailed(str(model), f"{len(result.report['dropped'])} rewrite(s) failed validation and were "
+        raise ValidationFailed(str(model), f"{counted(len(result.report['dropped']), 'rewrite')} failed validation: "
                                "dropped", "see the report; without --strict the rest is kept")
     return 0
 
@@ -230,7 +231,7 @@ def _why_not(trace: Trace, name: str) -> int:
         print(f"{name}: no guard refused it: its pattern matched nowhere, or what it made was not chosen "
               "(the report lists such rules: found, does not pay)")
     for reason, row in found.items():
-        print(f"{name}: {row['count']} times: {reason} (for example at {row['where']})")
+        print(f"{name}: {counted(row['count'], 'time')}: {reason} (for example at {row['where']})")
     return 0
 
 
@@ -259,13 +260,14 @@ def rules_command(name: str | None) -> int:
     if name is None:
         for rule in rules:
             print(f"{rule.family:14} {rule.exactness:11} {rule.name:34} {rule.meaning}")
-        print(f"{len(rules)} rules")
+        print(counted(len(rules), "rule"))
         return 0
     found = next((rule for rule in rules if rule.name == name), None)
     if found is None:
         raise InvalidOption(f"rules {name}", "no rule has this name", "egraft rules lists them")
-    print(f"{found.name} ({found.family}, {found.exactness}), {found.source}\n  {found.meaning}\n  {found.text()}")
-    print(f"applies to\n{found.example.strip()}\nrefuses\n{found.near_miss.strip()}")
+    from .rule_text import describe_rule
+
+    print(describe_rule(found))
     return 0
 
 
@@ -282,7 +284,8 @@ def rules_check_command(names: list[str] | None, instances: int, seed: int) -> i
     for report in reports:
         print(report.text())
         bad += not report.ok
-    print(f"{len(reports) - bad} rules hold, {bad} do not")
+    print(f"{counted(len(reports) - bad, 'rule')} {'holds' if len(reports) - bad == 1 else 'hold'}, "
+          f"{bad} {'does' if bad == 1 else 'do'} not")
     return 1 if bad else 0
 
 
@@ -300,14 +303,15 @@ def timings_command(action: str, file: Path | None, other: Path | None = None, d
             counts = Counter((record.target, record.fingerprint, record.kind) for record in timings.records())
             for (target, digest, kind), count in sorted(counts.items()):
                 print(f"{target:18} {kind:8} {count:6}  {timings.fingerprint_text(digest)}")
-            print(f"{sum(counts.values())} records, hash {timings.content_hash(everything=True)}")
+            print(f"{counted(sum(counts.values()), 'record')}, hash {timings.content_hash(everything=True)}")
         elif action == "export":
             assert other is not None
             write_lines(other, timings.export_lines())
         elif action == "prune":
-            print(f"{timings.prune(None if days is None else days * 86400.0)} records removed")
+            removed = timings.prune(None if days is None else days * 86400.0)
+            print(f"{counted(removed, 'record')} removed")
         else:
-            print(f"{_take(timings, action, other)} records added")
+            print(f"{counted(_take(timings, action, other), 'record')} added")
     return 0
 
 

@@ -18,6 +18,7 @@ from cost_model.timings import Timings
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
 from graphs.onnx_io import writable
+from graphs.wording import counted
 from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
 from search import budget as budgets
@@ -88,7 +89,7 @@ class Context:
             device = ", ".join([fields["gpu"], *([f"driver {fields['driver']}"] if fields.get("driver") else []),
                                 *libraries])
         else:
-            device = ", ".join([str(fields.get("cpu", "unknown device")), f"{fields.get('cores', '?')} cores",
+            device = ", ".join([str(fields.get("cpu", "unknown device")), counted(fields.get("cores", "?"), "core"),
                                 *libraries])
         if self.target.database is not None:
             device += f" (another machine; records of {Path(self.target.database.path).name})"

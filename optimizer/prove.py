@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphs.inference import infer
 from graphs.ir import Graph
+from graphs.wording import counted
 from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
 from search import budget, build, extract, prove, saturate
@@ -24,15 +25,15 @@ def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     proof = prove.prove(a, b, rules, budget.NORMAL)
     if not proof.joined:
         apart = [name for name, joined in proof.outputs.items() if not joined]
-        print(f"not proved: {', '.join(apart)} not joined by {len(rules)} rules ({proof.stop})")
+        print(f"not proved: {', '.join(apart)} not joined by {counted(len(rules), 'rule')} ({proof.stop})")
         if proof.left_out:
             limits = budget.FOLDING
-            print(f"{proof.left_out} constants were not computed: more than {limits.elements} elements, or more than "
-                  f"{limits.bytes >> 20} MiB in all")
+            print(f"{counted(proof.left_out, 'constant')} not computed: more than {limits.elements} elements, or more "
+                  f"than {limits.bytes >> 20} MiB in all")
         return False
     weakest = precision if any(nested) else proof.exactness
     before = "normalization of both" + (" and of their nested graphs by the rules" if any(nested) else "")
-    print(f"proved equal ({weakest}) in {len(proof.steps)} steps, after {before}")
+    print(f"proved equal ({weakest}) in {counted(len(proof.steps), 'step')}, after {before}")
     for index, step in enumerate(proof.steps):
         print(step_text({**step.to_dict(), "index": index}))
     return True

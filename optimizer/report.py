@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphs.ir import Graph
+from graphs.wording import counted
 
 REPORT_VERSION = 1
 
@@ -32,7 +33,7 @@ def describe(graph: Graph) -> dict[str, Any]:
 def summary(report: Mapping[str, Any]) -> str:
     """A few lines for a terminal; the target comes first, and nothing is stated that was not measured."""
     lines = [f"target     {report['target']['name']} ({report['target'].get('device', '')}, "
-             f"{report['target'].get('threads', '?')} threads)"]
+             f"{counted(report['target'].get('threads', '?'), 'thread')})"]
     before, after = report["before"], report["after"]
     lines.append(f"nodes      {before['nodes']} -> {after['nodes']}")
     lines.append(f"constants  {_bytes(before['constant_bytes'])} -> {_bytes(after['constant_bytes'])}")
@@ -41,7 +42,7 @@ def summary(report: Mapping[str, Any]) -> str:
         gain = predicted["before"] / max(predicted["after"], 1e-12)
         lines.append(f"predicted  {_seconds(predicted['before'])} -> {_seconds(predicted['after'])}: {gain:.3f}x "
                      f"(sum of node times: {predicted['source']})")
-    lines.append(_measured_line(report.get("measured")))
+    lines += _measured_lines(report.get("measured"))
     for row in report.get("other_sizes", []):
         if row.get("speed_up") is not None and row["name"] == report["chosen"]:
             sizes = ", ".join(f"{name}={size}" for name, size in row["sizes"].items())
@@ -50,9 +51,9 @@ def summary(report: Mapping[str, Any]) -> str:
     validation = report.get("validation")
     if validation:
         lines.append(f"validated  {validation.get('summary', '')}")
-    lines.append(f"trace      {report['steps']} steps")
+    lines.append(f"trace      {counted(report['steps'], 'step')}")
     for row in report.get("not_used", [])[:6]:
-        lines.append(f"found, {unused_because(row)}: {row['rule']} ({row['places']} places)")
+        lines.append(f"found, {unused_because(row)}: {row['rule']} ({counted(row['places'], 'place')})")
     for warning in report.get("warnings", []):
         lines.append(f"warning    {warning}")
     return "\n".join(lines)
@@ -66,12 +67,26 @@ def unused_because(row: Mapping[str, Any]) -> str:
     return "does not pay on this target"
 
 
-def _measured_line(measured: Mapping[str, Any] | None) -> str:
+def _measured_lines(measured: Mapping[str, Any] | None) -> list[str]:
     if not measured or measured.get("speed_up") is None:
-        return f"measured   nothing: {(measured or {}).get('note') or 'no target to measure on'}"
-    return (f"measured   {_seconds(measured['before'])} -> {_seconds(measured['after'])}: {measured['speed_up']:.3f}x "
-            f"[{measured['low']:.3f}, {measured['high']:.3f}], {measured['verdict']} "
-            f"(noise here {100 * measured['noise']:.1f} %, {measured['rounds']} rounds, {measured['kind']})")
+        return [f"measured   nothing: {(measured or {}).get('note') or 'no target to measure on'}"]
+    return [f"measured   {measured['speed_up']:.3f}x [{measured['low']:.3f}, {measured['high']:.3f}], "
+            f"{measured['verdict']}, {ratio_text(measured)} (noise here {100 * measured['noise']:.1f} %, "
+            f"{measured['kind']})",
+            f"times      {_seconds(measured['before'])} -> {_seconds(measured['after'])}, {medians_text(measured)}"]
+
+
+def ratio_text(measured: Mapping[str, Any]) -> str:
+    """What the speed-up is: not the quotient of the two median times."""
+    return f"the median ratio of {counted(measured['rounds'], 'round')}"
+
+
+def medians_text(measured: Mapping[str, Any]) -> str:
+    """What the two times are, and why their quotient is another one where it lies outside the interval."""
+    quotient = measured["before"] / measured["after"] if measured["after"] else 0.0
+    if measured["low"] <= quotient <= measured["high"]:
+        return "medians of all rounds"
+    return "medians of all rounds: the machine's speed changed meanwhile, which a ratio in one round does not feel"
 
 
 def _seconds(value: float) -> str:

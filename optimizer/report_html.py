@@ -10,7 +10,10 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from .report import unused_because
+from graphs.wording import counted
+
+from .report import medians_text, unused_because
+from .report import ratio_text as which_ratio
 
 WIDTH = 640.0
 
@@ -151,5 +154,5 @@ def stage_bars(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds_text, "count": count_text, "bytes": bytes_text, "ratio": ratio_text, "short": short_text,
     "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot, "stage_bars": stage_bars,
-    "unused_because": unused_because,
+    "unused_because": unused_because, "counted": counted, "which_ratio": which_ratio, "medians": medians_text,
 }  # fmt: skip

@@ -11,6 +11,7 @@ from cost_model.signature import small_array
 from cost_model.sizes import static_type
 from graphs.constants import Constant
 from graphs.ir import Graph
+from graphs.wording import counted
 from search import ENode, Saturated, build, extract, saturate
 from search import budget as budgets
 from search import trace as search_trace
@@ -161,7 +162,7 @@ def count_bytes(saturated: Saturated, sizes: Mapping[str, int]) -> Callable[[ENo
 
 def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> None:
     """Fill `improved` with candidates. Raises SearchFailed where the child process gave nothing."""
-    clock.enter("saturate", f"{len(graph.nodes)} nodes")
+    clock.enter("saturate", counted(len(graph.nodes), "node"))
     meanwhile.begin(graph)
     saturated = saturate(graph, context.rules, context.effort.budget, keep=context.options.keep)
     clock.note(stop=saturated.stop, **_plain(saturated.statistics))

@@ -20,9 +20,10 @@ from typing import Any
 
 from graphs import Graph, load, save, zoo
 from graphs.errors import EgraftError
+from graphs.wording import counted
 from optimizer.options import Options
 from optimizer.remote import Client
-from optimizer.report import unused_because
+from optimizer.report import medians_text, ratio_text, unused_because
 from runtime.feeds import input_symbols
 
 BUILT, TRAINED = "bert-12", "ppocr-cls"
@@ -114,6 +115,7 @@ def show(url: str, name: str, options: Options, folder: Path) -> bool:
         print(f"  {view['state']:10} {problem.get('where')}: {problem.get('found')}; {problem.get('fix')}\n")
         return False
     report = client.ask("GET", f"/v1/jobs/{job}/report")
+    print(f"  started    {view['started']}")
     for line in lines(report, view["summary"]):
         print(f"  {line}")
     print(f"  took       {time.monotonic() - began:.1f} s with the upload")
@@ -182,7 +184,8 @@ def lines(report: dict[str, Any], summary: dict[str, Any]) -> Iterator[str]:
     """What the demo prints of a report."""
     target, measured = report["target"], report.get("measured") or {}
     sizes = ", ".join(f"{name}={size}" for name, size in target["sizes"].items())
-    yield f"target     {target['name']}, {target['threads']} threads" + (f", measured at {sizes}" if sizes else "")
+    yield (f"target     {target['name']}, {counted(target['threads'], 'thread')}"
+           + (f", measured at {sizes}" if sizes else ""))
     yield f"nodes      {report['before']['nodes']} -> {report['after']['nodes']}"
     predicted = report.get("predicted")
     if predicted and predicted["after"]:
@@ -190,10 +193,12 @@ def lines(report: dict[str, Any], summary: dict[str, Any]) -> Iterator[str]:
                f"({predicted['before'] * 1e3:.3f} ms -> {predicted['after'] * 1e3:.3f} ms)")
     if measured.get("speed_up") is not None:
         yield (f"measured   {measured['speed_up']:.3f}x [{measured['low']:.3f}, {measured['high']:.3f}], "
-               f"{measured['verdict']} ({measured['before'] * 1e3:.3f} ms -> {measured['after'] * 1e3:.3f} ms, "
-               f"{measured['rounds']} rounds)")
+               f"{measured['verdict']}, {ratio_text(measured)}")
+        yield (f"times      {measured['before'] * 1e3:.3f} ms -> {measured['after'] * 1e3:.3f} ms, "
+               f"{medians_text(measured)}")
     else:
         yield f"measured   nothing: {measured.get('note') or 'no target to measure on'}"
+    yield f"chosen     {chosen(report)}"
     error = summary.get("error")
     if error is not None:
         state = "validated" if summary["valid"] else "NOT VALID"
@@ -201,15 +206,23 @@ def lines(report: dict[str, Any], summary: dict[str, Any]) -> Iterator[str]:
                f"({state}, {report['validation']['exactness']})")
     else:
         yield "error      none: the input came back" if report["unchanged"] else "error      not validated"
-    yield f"trace      {report['steps']} steps: {rules(report['rules_used'])}"
+    yield f"trace      {counted(report['steps'], 'step')}: {rules(report['rules_used'])}"
     for row in report.get("not_used", [])[:4]:
-        yield f"           found, {unused_because(row)}: {row['rule']} ({row['places']} places)"
+        yield f"           found, {unused_because(row)}: {row['rule']} ({counted(row['places'], 'place')})"
     for candidate in report.get("fusion_candidates", [])[:1]:
-        yield f"           fusion candidate: {candidate['expression']} ({candidate['count']} places)"
+        yield f"           fusion candidate: {candidate['expression']} ({counted(candidate['count'], 'place')})"
     for warning in report.get("warnings", []):
         yield f"warning    {warning}"
     peak = report["peak_memory_bytes"]
     yield f"seconds    {report['seconds']:.1f}, peak memory {max(peak.values()) / (1 << 20):.0f} MiB"
+
+
+def chosen(report: dict[str, Any]) -> str:
+    """Which finalist won, and how the others fared against the input."""
+    others = [row for row in report["finalists"] if row["name"] not in (report["chosen"], "input")]
+    told = [f"{row['name']} {row['speed_up']:.3f}x" if row.get("speed_up") else f"{row['name']} (only predicted)"
+            for row in others]
+    return f"{report['chosen']}" + (f"; the others: {', '.join(told)}" if told else "")
 
 
 def number(value: object) -> str:

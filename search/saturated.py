@@ -10,6 +10,7 @@ from typing import Any
 from graphs.constants import Constant
 from graphs.ir import Graph
 from graphs.types import TensorType
+from graphs.wording import counted
 from rules.declare import Rule
 from rules.form import Spelling, from_form
 
@@ -111,10 +112,10 @@ class Saturated:
             return [f"{rule}: its pattern matches nowhere"]
         refused = self.refusals.get(rule, Refusals())
         fired = sum(self.rules[firing.rule].name == rule for firing in self.firings)
-        lines = [f"{rule}: {matches} matches, fired {fired} times"]
+        lines = [f"{rule}: {counted(matches, 'match', 'matches')}, fired {counted(fired, 'time')}"]
         for reason, count in refused.counts.items():
             where = ", ".join(self.place(label) for label in refused.samples[reason][:3])
-            lines.append(f"refused {count} times: {reason}; for example at {where}")
+            lines.append(f"refused {counted(count, 'time')}: {reason}; for example at {where}")
         return lines
 
     def rule_of(self, firing: Firing) -> Rule:

@@ -49,7 +49,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "egraft: error[frozen-miss]: MatMul ...: the timing database has no record; ...",
         "Run once without `--frozen` to fill the timing database, or import one (`egraft timings import`)."),
     "validation-failed": (
-        "egraft: error[validation-failed]: m.onnx: 1 rewrite(s) failed validation and were dropped; ...",
+        "egraft: error[validation-failed]: m.onnx: 1 rewrite failed validation: dropped; ...",
         "A defect of a rule: please report it. Without `--strict` the other rewrites are kept."),
     "search-failed": (
         "egraft: error[search-failed]: saturation: the search process died (status -9); ...",

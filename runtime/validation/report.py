@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
+from graphs.wording import counted
+
 PASSED, FAILED, NOT_VALIDATED = "passed", "failed", "not validated"
 
 
@@ -96,14 +98,14 @@ class Validation:
         """How many rounds there were, of which kind, with which seeds and sizes; `rounds` has each one."""
         plain = [each for each in self.rounds if not each.special and not each.given]
         special = [each for each in self.rounds if each.special]
-        parts = [f"{sum(each.given for each in self.rounds)} rounds of given data"]
+        parts = [f"{counted(sum(each.given for each in self.rounds), 'round')} of given data"]
         parts += [f"{len(rows)} {kind} (seeds {rows[0].seed} to {rows[-1].seed})"
                   for kind, rows in (("random", plain), ("with special values", special)) if rows]
         sizes = dict.fromkeys(", ".join(f"{name}={size}" for name, size in each.sizes.items())
                               for each in self.rounds if each.sizes)
         where = f" at {' and at '.join(sizes)}" if sizes else ""
         given = any(each.given for each in self.rounds)
-        return f"{len(self.rounds)} rounds: {', '.join(parts if given else parts[1:])}{where}"
+        return f"{counted(len(self.rounds), 'round')}: {', '.join(parts if given else parts[1:])}{where}"
 
 
 def _plain(value: object) -> object:

@@ -341,7 +341,7 @@ def test_rules(capsys: Output) -> None:
     assert egraft("rules", "no-such-rule") == 2
     one_line(capsys, "no-such-rule")
     assert egraft("rules", "check", "neg-neg", "--instances", "2") == 0
-    assert "1 rules hold" in capsys.readouterr().out
+    assert "1 rule holds" in capsys.readouterr().out
     assert egraft("rules", "check", "no-such-rule") == 2
     one_line(capsys, "no-such-rule")
 

@@ -1,8 +1,10 @@
-"""Options of the command line that the model or the machine limits: sizes and threads."""
+"""Options that the model or the machine limits (sizes, threads), and how results and rules are printed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,9 @@ from graphs import save
 from graphs.text import parse_graph
 from optimizer.command_line import main
 from optimizer.options import THREADS_PER_CORE
+from optimizer.report import summary
+from optimizer.rule_text import WIDTH
+from rules.catalogue import all_rules
 
 Output = pytest.CaptureFixture[str]
 
@@ -58,3 +63,30 @@ def test_names_of_dimensions(model: Path, tmp_path: Path, capsys: Output) -> Non
         one_line(capsys, "--dim n", "one size")
         assert egraft(*words, "--dim", "n=3") == 0
     assert not out.exists()
+
+
+def test_a_rule_is_printed_on_lines_that_fit(capsys: Output) -> None:
+    for rule in all_rules():
+        assert egraft("rules", rule.name) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[2] == "before" and "after" in lines
+        assert max(map(len, lines[2:])) <= 2 * WIDTH, rule.name
+        told = "".join(lines[3 : lines.index("after")]).replace(" ", "")
+        assert told == "".join(map(str, rule.before)).replace(" ", "")
+
+
+def test_numbers_and_their_nouns(capsys: Output) -> None:
+    assert egraft("rules", "check", "add-zero", "--instances", "2") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 rule holds, 0 do not"
+
+
+@pytest.mark.parametrize(("after", "words"), [(0.143, "medians of all rounds"), (0.170, "speed changed meanwhile")])
+def test_the_speed_up_is_no_quotient_of_the_times(after: float, words: str) -> None:
+    measured: Mapping[str, Any] = {"speed_up": 1.033, "low": 1.01, "high": 1.05, "verdict": "faster", "noise": 0.01,
+                                   "before": 0.147, "after": after, "rounds": 1, "kind": "measured"}
+    size = {"nodes": 1, "constant_bytes": 1}
+    text = summary({"target": {"name": "t", "threads": 1}, "before": size, "after": size, "measured": measured,
+                    "chosen": "a", "steps": 1})
+    assert "1.033x [1.010, 1.050], faster, the median ratio of 1 round (" in text
+    assert words in next(line for line in text.splitlines() if line.startswith("times"))
+    assert "1 thread)" in text and "trace      1 step" in text.splitlines()

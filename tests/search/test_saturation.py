@@ -70,7 +70,7 @@ def test_a_right_side_of_another_type_is_refused_with_its_reason() -> None:
     assert found.class_of("z") not in (found.class_of("x"),)
     reasons = found.refusals["t-wrong-type"].counts
     assert any("has type float32[3], not float32[2, 3]" in reason for reason in reasons)
-    assert "refused 1 times" in "\n".join(found.why_not("t-wrong-type"))
+    assert "refused 1 time:" in "\n".join(found.why_not("t-wrong-type"))
     assert found.why_not("t-relu-relu") == ["t-relu-relu: its pattern matches nowhere"]
 
 
