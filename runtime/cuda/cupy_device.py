@@ -225,6 +225,8 @@ def unavailable(index: int | None = None) -> str | None:
         return f"{error.where}: {error.found}; {error.fix}"
     except Exception as error:
         return f"CUDA does not answer ({_first_line(error)}); {_USE_CPU}"
+    if not count:
+        return f"no NVIDIA GPU is here; {_USE_CPU}"
     if number >= count:
         return f"there is no GPU {number}, only {count} of them, counted from 0; set ${DEVICE} or `device`"
     return nvrtc.unavailable() or _unsupported(number) or _without_cublas(runtime)

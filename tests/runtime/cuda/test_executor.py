@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +17,9 @@ from graphs.errors import ExecutionFailed
 from graphs.ir import Graph
 from runtime.codegen import emulation, nvrtc
 from runtime.codegen.movement import copy_kernel
+from runtime.cuda import cupy_calls
 from runtime.cuda import executor as executor_module
-from runtime.cuda.cublas import CublasCall
+from runtime.cuda.cublas import CublasCall, cublas_call
 from runtime.cuda.cupy_device import CupyDevice
 from runtime.cuda.device import Gemm, Place
 from runtime.cuda.emulated import EmulatedDevice
@@ -293,3 +297,40 @@ def test_errors_of_cuda_are_ours(calls: Calls, error: Exception, words: str) -> 
     calls.fails["allocate"] = error
     with pytest.raises(ExecutionFailed, match=words):
         device.allocate(1 << 30)
+
+
+class Library:
+    """Stands for libcublas: every function succeeds, or fails with `status`, and is written down."""
+
+    def __init__(self) -> None:
+        self.log: list[tuple[Any, ...]] = []
+        self.status = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            if name == "cublasGemmStridedBatchedEx":  # the scalars live as long as the call
+                alpha, beta = (ctypes.c_float.from_address(arguments[index]).value for index in (6, 15))
+                arguments = (*arguments[:6], alpha, *arguments[7:15], beta, *arguments[16:])
+            self.log.append((name, *arguments))
+            return self.status
+
+        return (lambda status: b"not today") if name == "cublasGetStatusString" else call
+
+
+def test_cublas_is_told_the_stream_before_the_workspace_and_scalars_by_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setattr(cupy_calls, "_loaded", lambda version: library)
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=None))
+    opened = cupy_calls.Cublas(13, 77)
+    opened.set_workspace(Pointer(4096), 1024)
+    assert [each[0] for each in library.log] == ["cublasCreate_v2", "cublasSetStream_v2", "cublasSetPointerMode_v2",
+                                                 "cublasSetMathMode", "cublasSetWorkspace_v2"]
+    call = cublas_call(Gemm(2, 3, 4, "float16", 4, 3, 3, alpha=0.5, beta=2.0))
+    opened.gemm(call, 100, 200, 300)
+    arguments = library.log[-1][1:]
+    assert arguments == call.arguments(0, 100, 200, 300, 0.5, 2.0)  # type: ignore[arg-type]
+    assert arguments[7] == 200 and arguments[11] == 100 and arguments[16] == 300
+    assert len(arguments) == len(cupy_calls._GEMM)
+    library.status = 7
+    with pytest.raises(cupy_calls.CublasError, match="status 7: not today"):
+        opened.gemm(call, 100, 200, 300)
