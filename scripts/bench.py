@@ -13,9 +13,11 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -147,6 +149,14 @@ def largest_error(expected: Iterable[np.ndarray], found: Iterable[np.ndarray]) -
     return worst
 
 
+def does_not_run(error: Exception) -> str:
+    """What a runtime says about a file that it does not run, without its codes and its advice, shortened."""
+    text = " ".join(str(error).split())
+    text = re.sub(r"^(\[\w+\] : \d+ : \w+ : )", "", text).partition(" Please ")[0]
+    said = textwrap.shorten(text, 160, placeholder=" ...").replace("|", "/").rstrip(". ")
+    return f"output does not run: {said or type(error).__name__}"
+
+
 def measure(row: Row, files: dict[str, Path], settings: protocol.Settings) -> Row:
     """Check and time all files of one model in turns."""
     graph = load(files["original"])
@@ -159,7 +169,7 @@ def measure(row: Row, files: dict[str, Path], settings: protocol.Settings) -> Ro
             opened = session(path)
             row.errors[tool] = largest_error(reference, opened.run(graph.outputs, feeds))
         except Exception as error:  # whatever ONNX Runtime says about an invalid file
-            row.problems[tool] = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+            row.problems[tool] = does_not_run(error)
             continue
         if row.errors[tool] > WRONG:
             row.problems[tool] = f"wrong result: error {row.errors[tool]:.1e}"
