@@ -80,3 +80,18 @@ def test_a_kernel_that_waits_must_say_so() -> None:
 def test_tensors_that_overlap_share_what_is_known_of_them() -> None:
     with pytest.raises(Faults, match="race"):
         _run("EG_PUT(y, threadIdx.x, EG_GET(x, threadIdx.x));", overlap=True, waits=False)
+
+
+def test_kernels_do_not_share_the_shared_memory_of_one_reduction() -> None:
+    """It has a size for each shape of a block; the first one loaded must not serve for all."""
+    for columns in (64, 1024):
+        body = """EG_ROWS(row, 1)
+          float best = (float)threadIdx.x;
+          eg_index at = (eg_index)threadIdx.x;
+          eg_row_best<eg_largest_first<float>, float>(best, at);
+          EG_PUT_ROW(y, threadIdx.x, best + (float)at);
+        EG_END"""
+        kernel = Kernel("eg_best", (Parameter("y", "float32", True),), body, 1, columns=columns, waits=True)
+        memory = Memory.of(4 * columns)
+        emulation.launch(kernel, [Argument(memory, 0, "float32", (columns,), (1,))], seed=1)
+        assert (memory.data.view(np.float32) == 2 * (columns - 1)).all()
