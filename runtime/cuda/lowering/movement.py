@@ -278,8 +278,8 @@ def _trilu(emitter: Emitter) -> None:
 def _eye_like(emitter: Emitter) -> None:
     like, attrs = _given(emitter), emitter.attrs
     dtype = like.dtype if attrs["dtype"] is None else dtypes.FROM_ONNX[int(attrs["dtype"])]
-    if dtype not in DTYPES:
-        raise NoKernel(f"element type {dtype}")
+    if dtype not in DTYPES or like.rank != 2:
+        raise NoKernel(f"element type {dtype}, rank {like.rank}")
     made = emitter.output(0, like.shape, dtype)
     if like.size:
         emitter.launch(movement.eye_kernel(dtype, *like.shape, int(attrs["k"])), made)
