@@ -29,6 +29,8 @@ _DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_d
 _PATTERN = 65_537  # elements of the repeated random pattern: a prime, so that it does not line up with rows
 _CACHED_BYTES = 1 << 20
 _TABLE_ELEMENTS = 1 << 20  # of a constant in which rows are looked up: only those rows are varied
+_EPSILON32 = 2.0**-23
+_BITS_OF_CHANCE = 6  # one tensor in 64 is of integers by chance
 
 
 TINY = 2.0**-42  # far below what float32 resolves, far above the rounding of float64
@@ -92,18 +94,19 @@ def widen_node(node: Node) -> Node:
                 node.version, node.doc, node.metadata, node.origins)
 
 
-def moved(value: Any, seed: int, key: str, step: float | None = None) -> Any:
+def moved(value: Any, seed: int, key: str, step: float | None = None, computed: bool = False) -> Any:
     """Each float element one ulp up or down, at random. Zeros stay what they are.
 
     A tensor of integers (a 1 in `1 - mask`, a -10000) stays too: such numbers are exact, and moving them would
-    make a graph look far more sensitive than it is.
+    make a graph look far more sensitive than it is. What may have been `computed` must look exact beyond chance: in
+    float16 and bfloat16 rounding itself gives integers.
     """
     if isinstance(value, list):
-        return [moved(item, seed, f"{key}[{index}]", step) for index, item in enumerate(value)]
+        return [moved(item, seed, f"{key}[{index}]", step, computed) for index, item in enumerate(value)]
     if not isinstance(value, np.ndarray) or dtypes.name_of(value.dtype) not in dtypes.FLOATS or not value.size:
         return value
     with np.errstate(all="ignore"):
-        if _is_integral(value):
+        if _is_exact(value, computed):
             return value
         return _scaled(value, _factors(value, seed, key, step), _moved_dtype(value, step))
 
@@ -120,11 +123,12 @@ def _moved_dtype(value: np.ndarray, step: float | None) -> np.dtype:
 
 
 def moved_rows(table: np.ndarray, indices: np.ndarray, rows: np.ndarray, seed: int, key: str,
-               step: float | None = None) -> np.ndarray:
+               step: float | None = None, computed: bool = False) -> np.ndarray:
     """`moved(table, ...)[indices]` without moving the rest of the table; `rows` is `table[indices]`."""
     with np.errstate(all="ignore"):
-        if _is_integral(table) or not rows.size:
-            return rows if _is_integral(table) else rows.astype(_moved_dtype(table, step))
+        exact = _is_exact(table, computed)
+        if exact or not rows.size:
+            return rows if exact else rows.astype(_moved_dtype(table, step))
         factors, dtype = _factors(table, seed, key, step), _moved_dtype(table, step)
         width = table[0].size
         starts = np.where(indices < 0, indices + len(table), indices).astype(np.int64).reshape(-1, 1) * width
@@ -145,6 +149,21 @@ def looked_up(graph: Graph) -> frozenset[str]:
         rows = node.op == "Gather" and not node.domain and not node.is_opaque and node.attrs.get("axis") == 0
         large.difference_update(node.inputs[1:] if rows else node.uses)
     return frozenset(large)
+
+
+def _is_exact(value: np.ndarray, computed: bool) -> bool:
+    """Integers; those that were `computed` only where rounding could hardly have made them: the type has fractions
+    beside them, and all integers."""
+    if not _is_integral(value):
+        return False
+    epsilon = _epsilon(value.dtype)
+    if not computed or epsilon <= _EPSILON32:
+        return True
+    sizes = np.abs(value.astype(np.float64)[value != 0])
+    if not sizes.size:
+        return True
+    steps = epsilon * 2.0 ** np.floor(np.log2(sizes))  # the distance to the next number of the type
+    return bool(steps.max() <= 1) and -float(np.log2(steps).sum()) >= _BITS_OF_CHANCE
 
 
 def _is_integral(value: np.ndarray) -> bool:
@@ -186,7 +205,7 @@ def _epsilon(dtype: np.dtype) -> float:
 def vary(twin: Twin, value: Any, key: str) -> Any:
     """A value as a variation has it."""
     if twin.moved is not None:
-        value = moved(value, twin.moved, key, twin.step)
+        value = moved(value, twin.moved, key, twin.step, twin.changed)
     return widen(value) if twin.wide else value
 
 
@@ -224,7 +243,8 @@ class TwinProgram:
         def rows(values: Values) -> Values:
             found = np.asarray(gather(values)[0])
             if self.twin.moved is not None and not stays:
-                found = moved_rows(values[0], np.asarray(values[1]), found, self.twin.moved, name, self.twin.step)
+                found = moved_rows(values[0], np.asarray(values[1]), found, self.twin.moved, name, self.twin.step,
+                                   self.twin.changed)
             return [self._widened(found)]
 
         return rows

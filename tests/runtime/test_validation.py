@@ -195,6 +195,42 @@ def test_convolution_and_batch_normalization(dtype: str) -> None:
         assert validate(original, folded(dtype, True, fault)).status == "failed", fault
 
 
+def shifted(dtype: np.dtype, values: str, factor: float = 1.0) -> tuple[Graph, Graph]:
+    """(x A + b) C and x A C + (b C), where the last product was rounded when it was folded."""
+    rng = np.random.default_rng(3)
+    a, c = rng.integers(-4, 8, (3, 3)), rng.integers(-3, 8, (3, 2))
+    shift = np.array([1001, 2003, 3001] if values == "integers" else [1003.7, 1871.3, 2922.1]).astype(dtype)
+    product = (shift.astype(np.float64) @ c * factor).astype(dtype)
+    graphs = []
+    for fold in (False, True):
+        b = Builder("shift", opset=17)
+        m = b.MatMul(b.input("x", str(dtype), ["n", 3]), a.astype(dtype))
+        wide = c.astype(dtype)
+        b.output(b.Add(b.MatMul(m, wide), product) if fold else b.MatMul(b.Add(m, shift), wide), "y")
+        graphs.append(b.graph())
+    return graphs[0], graphs[1]
+
+
+@pytest.mark.parametrize("values", ["integers", "fractions"])
+@pytest.mark.parametrize("dtype", [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)])
+def test_folding_rounds_to_integers_where_the_type_has_no_fractions(dtype: np.dtype, values: str) -> None:
+    right = validate(*shifted(dtype, values))
+    assert right.ok, right.summary()
+    epsilon = float(ml_dtypes.finfo(dtype).eps)
+    assert validate(*shifted(dtype, values, 1 + 20 * epsilon)).status == "failed"
+
+
+@pytest.mark.parametrize(("value", "exact"), [
+    ([1.0, 2.0, 3.0], True), ([0.0], True), ([1.0], True), ([600.0], False), ([600.0, 3.0], True),
+    ([4096.0, 3.0], False), ([0.5], False),
+])
+def test_integers_that_rounding_may_have_made(value: list[float], exact: bool) -> None:
+    array = np.array(value, np.float16)
+    assert np.array_equal(twins.moved(array, 0, "k", computed=True), array) is exact
+    assert np.array_equal(twins.moved(array, 0, "k"), array) is (value != [0.5])
+    assert np.array_equal(twins.moved(array.astype(np.float32), 0, "k", computed=True), array) is (value != [0.5])
+
+
 QUANTIZED = """
   s = constant float32[] 0.037
   z = constant uint8[] 128
