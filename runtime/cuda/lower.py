@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphs import dims
+from graphs import dims, operators
 from graphs.constants import Constant
 from graphs.dims import Expr
 from graphs.ir import Graph, Node
@@ -130,8 +130,8 @@ def to_value(value: object) -> Any:
 
 
 def _lowered(node: Node, inputs: Sequence[Any], recorder: Recorder, values: Values) -> Sequence[Any]:
-    # A node of ONNX itself is opaque in versions that the lowering does not know; contrib operators have no record.
-    known = not node.is_opaque or bool(node.domain)
+    # A node is opaque in versions that the lowering does not know; contrib operators have no record at all.
+    known = not node.is_opaque or operators.find(node.op, node.domain) is None
     lower = lowering.find(node.op, node.domain) if known and not any(True for _ in node.graphs) else None
     reason = "no GPU kernel"
     target: Lowered = recorder  # type: ignore[assignment]
