@@ -7,6 +7,7 @@ are computed in float32 in the order of operations of ONNX Runtime, because `nea
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -94,10 +95,10 @@ def _along(data: np.ndarray, axis: int, indices: np.ndarray, weights: np.ndarray
     return total
 
 
-def _geometry(attrs: Mapping[str, object], x: np.ndarray) -> tuple[list[int], list[int], list[float]]:
+def _geometry(attrs: Mapping[str, object], shape: Sequence[int]) -> tuple[list[int], list[int], list[float]]:
     """Axes, their new sizes and their scales."""
-    axes = resized_axes(attrs.get("axes"), x.ndim)
-    old = [x.shape[axis] for axis in axes]
+    axes = resized_axes(attrs.get("axes"), len(shape))
+    old = [shape[axis] for axis in axes]
     sizes, scales = attrs.get("sizes"), attrs.get("scales")
     if sizes:
         new = [int(size) for size in sizes]  # type: ignore[attr-defined]
@@ -111,34 +112,54 @@ def _geometry(attrs: Mapping[str, object], x: np.ndarray) -> tuple[list[int], li
     return axes, [int(scaled(o, scale)) for o, scale in zip(old, factors)], factors  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True, slots=True)
+class ResizedAxis:
+    """How one axis is resized: indices and weights (taps, positions), the indices not yet inside the input; and
+    which positions lie outside of the region of interest. `weights` is None for nearest."""
+
+    axis: int
+    indices: np.ndarray
+    weights: np.ndarray | None
+    outside: np.ndarray | None
+
+
+def resized(attrs: Mapping[str, object], x_shape: Sequence[int]) -> tuple[tuple[int, ...], list[ResizedAxis]]:
+    """The new shape, and the axes along which anything changes (none where one is empty)."""
+    axes, new, scales = _geometry(attrs, x_shape)
+    mode, roi = str(attrs["coordinate_transformation_mode"]), attrs.get("roi")
+    shape, found = list(x_shape), []
+    for place, (axis, count, scale) in enumerate(zip(axes, new, scales)):
+        size, shape[axis] = x_shape[axis], count
+        if count == 0 or size == 0 or (count == size and scale == 1 and mode != "tf_crop_and_resize"):
+            continue
+        region = (0.0, 1.0) if not roi else (roi[place], roi[place + len(axes)])  # type: ignore[index]
+        at = _coordinates(mode, count, size, _F(scale), region)
+        outside = (at < 0) | (at > size - 1) if mode == "tf_crop_and_resize" else None
+        if attrs["mode"] == "nearest":
+            nearest = np.clip(_nearest(at, str(attrs["nearest_mode"])), 0, size - 1).astype(np.int64)
+            found.append(ResizedAxis(axis, nearest[None], None, outside))
+        else:
+            found.append(ResizedAxis(axis, *_taps(attrs, at, size, scale), outside))
+    return tuple(shape), found
+
+
 @kernel("Resize")
 def resize(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     """Interpolation along each axis in turn."""
     x = inputs[0]
     assert x is not None
-    axes, new, scales = _geometry(attrs, x)
-    mode, roi = str(attrs["coordinate_transformation_mode"]), attrs.get("roi")
+    shape, axes = resized(attrs, x.shape)
+    if 0 in shape or not x.size:
+        return [np.zeros(shape, x.dtype)]
     nearest = attrs["mode"] == "nearest"
     y = x if nearest else widen(x) if x.dtype.kind not in "iub" else x.astype(np.float32)
     outside: np.ndarray | None = None
-    for place, (axis, count, scale) in enumerate(zip(axes, new, scales)):
-        size = x.shape[axis]
-        if count == 0 or size == 0:
-            y = np.zeros((*y.shape[:axis], count, *y.shape[axis + 1:]), y.dtype)
-            continue
-        if count == size and scale == 1 and mode != "tf_crop_and_resize":
-            continue
-        region = (0.0, 1.0) if not roi else (roi[place], roi[place + len(axes)])  # type: ignore[index]
-        at = _coordinates(mode, count, size, _F(scale), region)
-        if mode == "tf_crop_and_resize":
-            shape = [1] * x.ndim
-            shape[axis] = count
-            here = ((at < 0) | (at > size - 1)).reshape(shape)
+    for each in axes:
+        y = y.take(each.indices[0], each.axis) if each.weights is None else _along(y, each.axis, each.indices,
+                                                                                   each.weights)
+        if each.outside is not None:
+            here = each.outside.reshape([-1 if axis == each.axis else 1 for axis in range(x.ndim)])
             outside = here if outside is None else outside | here
-        if nearest:
-            y = y.take(np.clip(_nearest(at, str(attrs["nearest_mode"])), 0, size - 1).astype(np.int64), axis)
-        else:
-            y = _along(y, axis, *_taps(attrs, at, size, scale))
     if outside is not None:
         y = np.where(outside, np.asarray(attrs["extrapolation_value"]).astype(y.dtype), y)
     return [y.astype(x.dtype, copy=False)]
@@ -147,8 +168,13 @@ def resize(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
 @kernel("Upsample")
 def upsample(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     """Resize of opset 10 and before: asymmetric coordinates, rounded down."""
-    return resize({"mode": attrs["mode"], "scales": attrs["scales"], "nearest_mode": "floor",
-                   "coordinate_transformation_mode": "asymmetric"}, inputs[:1])
+    return resize(upsampling(attrs), inputs[:1])
+
+
+def upsampling(attrs: Mapping[str, object]) -> dict[str, object]:
+    """The attributes of the Resize that an Upsample is."""
+    return {"mode": attrs["mode"], "scales": attrs["scales"], "nearest_mode": "floor",
+            "coordinate_transformation_mode": "asymmetric"}
 
 
 def _denormalize(grid: np.ndarray, size: int, corners: bool) -> np.ndarray:

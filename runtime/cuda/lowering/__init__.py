@@ -13,7 +13,7 @@ from importlib import import_module
 from ..emitter import Emitter
 
 FAMILIES = ("elementwise", "movement", "linear", "reduction", "normalization", "convolution", "indexing", "attention",
-            "recurrent")
+            "recurrent", "pooling", "resampling")
 Lowering = Callable[[Emitter], None]
 
 
