@@ -6,7 +6,7 @@ use over all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,8 @@ def _per_item(value: object, count: int) -> list[int]:
 
 
 def _scan(node: Node, context: Context) -> NodeFunction:
+    if node.is_opaque:
+        return _batched_scan(node, context)
     body = Body(node, "body", context)
     scanned = int(node.attrs["num_scan_inputs"])  # type: ignore[call-overload]
     states = len(node.inputs) - scanned
@@ -121,6 +123,45 @@ def _scan(node: Node, context: Context) -> NodeFunction:
         return [*state, *stacked]
 
     return call
+
+
+def _batched_scan(node: Node, context: Context) -> NodeFunction:
+    """Opset 8: axis 0 is the batch, axis 1 is scanned, the first input has the length of each sequence."""
+    body = Body(node, "body", context)
+    scanned = int(node.attrs["num_scan_inputs"])  # type: ignore[call-overload]
+    states = len(node.inputs) - 1 - scanned
+    backward = _per_item(node.attrs.get("directions"), scanned)
+    names = body.graph.outputs[states:]
+
+    def one(state: list[Any], sequences: list[Any], length: int, outer: list[Any]) -> list[Any]:
+        collected: list[list[Any]] = [[] for _ in names]
+        for turn in range(length):
+            items = [each[length - 1 - turn if back else turn] for each, back in zip(sequences, backward)]
+            found = body.program.run([*state, *items, *outer])
+            state = found[:states]
+            for kept, item in zip(collected, found[states:]):
+                kept.append(np.asarray(item))
+        return [*state, *(_stack(items, body.graph, name, 0) for items, name in zip(collected, names))]
+
+    def call(values: Values) -> Values:
+        first, sequences = values[1: 1 + states], values[1 + states: 1 + states + scanned]
+        (batch, longest), outer = sequences[0].shape[:2], body.outer(values)
+        lengths = [longest] * batch if values[0] is None else [int(length) for length in values[0]]
+        rows = [one([each[b] for each in first], [each[b] for each in sequences], lengths[b], outer)
+                for b in range(batch)]
+        return [np.stack(column) if position < states else _padded(column, longest)
+                for position, column in enumerate(zip(*rows))]
+
+    return call
+
+
+def _padded(rows: Sequence[np.ndarray], longest: int) -> np.ndarray:
+    """Sequences of different lengths as one array, with zeros behind the shorter ones."""
+    item = max((row.shape[1:] for row in rows if len(row)), default=rows[0].shape[1:])
+    padded = np.zeros((len(rows), longest, *item), rows[0].dtype)
+    for place, row in zip(padded, rows):
+        place[: len(row)] = row
+    return padded
 
 
 def _sequence_map(node: Node, context: Context) -> NodeFunction:

@@ -23,6 +23,7 @@ Values = Sequence[Any]
 NodeFunction = Callable[[Values], Values]  # input values (then captured ones) -> output values
 _NUMBERS = (OpSchema.AttrType.INT, OpSchema.AttrType.FLOAT)
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_BATCHED_SCAN = 8  # the opset
 
 
 @dataclass(slots=True)
@@ -89,7 +90,7 @@ def prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunc
 def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction:
     if context.hooks.node is not None:
         node = context.hooks.node(node)
-    if node.op in CONTROL_FLOW and not node.domain and not node.is_opaque:
+    if node.op in CONTROL_FLOW and not node.domain and (not node.is_opaque or is_batched_scan(node, context.model)):
         from .control_flow import prepare_control_flow
 
         return prepare_control_flow(node, context)
@@ -97,6 +98,11 @@ def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFun
     if kernel is not None:
         return _or_reference(node, _with_kernel(node, kernel, context), context, types)
     return _by_reference(node, context, types)
+
+
+def is_batched_scan(node: Node, model: Graph) -> bool:
+    """A Scan of opset 8, which has no canonical form: with a batch axis, and the lengths of the sequences first."""
+    return node.op == "Scan" and not node.domain and node.is_opaque and model.opsets.get("") == _BATCHED_SCAN
 
 
 def _by_reference(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction:

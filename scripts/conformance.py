@@ -33,6 +33,8 @@ EXCLUDED = {
     "test_training_dropout_mask": "expects the stream of NumPy's legacy generator",
     "test_resize_downsample_scales_linear_align_corners": "ONNX Runtime excludes it too: it wants fractional sizes",
     "test_resize_downsample_scales_cubic_align_corners": "ONNX Runtime excludes it too: it wants fractional sizes",
+    "test_attention_4d_causal_fp16_expanded":
+        "onnx.reference rounds to float16 inside Softmax: 14 of its 144 weights are not the nearest, all of ours are",
     "test_gradient_of_add": "ai.onnx.preview.training comes with the autodiff",
 }
 PILLOW = "test_image_decoder"  # onnx.reference decodes with Pillow, which is no dependency of egraft
