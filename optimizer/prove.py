@@ -9,6 +9,7 @@ from graphs.ir import Graph
 from graphs.wording import counted
 from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
+from rules.zero_signs import showing_places
 from search import budget, build, extract, prove, saturate
 
 from .bodies import improve_bodies, make_names_unique
@@ -20,7 +21,8 @@ from .searching import count_nodes
 def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     """Print the steps if the rules of the class join all outputs; else say which outputs stay apart."""
     a, b = left.copy(), right.copy()
-    rules = [rule for rule in all_rules() if allowed(rule.exactness, precision)]
+    shows = precision == "rounding" and any(showing_places(graph) for graph in (a, b))
+    rules = [rule for rule in all_rules() if allowed(rule.exactness, precision) and not (shows and rule.zero_sign)]
     nested = [_normal(graph, rules) for graph in (a, b)]
     proof = prove.prove(a, b, rules, budget.NORMAL)
     if not proof.joined:

@@ -8,6 +8,8 @@ from typing import Any
 from graphs.errors import SearchFailed
 from graphs.inference import infer
 from graphs.ir import Graph
+from rules.catalogue import all_rules
+from rules.zero_signs import showing_places
 from search.trace import same_graph
 
 from . import searching
@@ -25,14 +27,28 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
     clock.enter("normalize")
     graph = original.copy()
     normalize(graph, journal.event)
+    refused = _without_signs(graph, context)
     _bodies(graph, context, journal)
     improved = Improved(list(journal.steps))
     try:
         searching.search(graph, context, clock, improved)
     except SearchFailed as error:
         context.warn(f"the search ended early ({error.found}); only normalization was applied")
+    improved.refusals.update(refused)
     _finish(graph, context, improved)
     return graph, improved
+
+
+def _without_signs(graph: Graph, context: Context) -> dict[str, Any]:
+    """Do without rules that may change the sign of a zero, where that could show; the reason for each, as a guard's."""
+    if context.options.precision != "rounding":
+        return {}
+    places = showing_places(graph)
+    if not places:
+        return {}
+    context.rules = [rule for rule in context.rules if not rule.zero_sign]
+    reason = {"the sign of a zero could show (1 / -0.0 is not 1 / 0.0)": {"count": len(places), "where": places[0]}}
+    return {rule.name: reason for rule in all_rules() if rule.zero_sign}
 
 
 def _finish(normalized: Graph, context: Context, improved: Improved) -> None:

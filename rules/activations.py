@@ -137,7 +137,7 @@ MIN_MAX = [
 
 def _constant_last(op: str) -> Rule:
     @rule(
-        family=FAMILY, exactness="rounding",
+        family=FAMILY, exactness="rounding", zero_sign=True,
         meaning=f"{op} takes its operands in any order (they differ at most in the sign of zero).",
         before=f"{op}($c, x)", after=f"{op}(x, c)",
         example=_X + f" {{ c = constant float32[] 1 y = {op}(c, x) }}",

@@ -248,8 +248,8 @@ def mul_minus_one(m: Match) -> Outcome:
 
 
 @rule(
-    family=FAMILY, exactness="rounding",
-    meaning="0 - x is -x (but for the sign of zero).",
+    family=FAMILY, exactness="rounding", zero_sign=True,
+    meaning="0 - x is -x (but for the sign of zero); not used where a division could show it.",
     before="Sub($c, x)", after="Neg(x)",
     example=_HEAD + " { c = constant float32[] 0 y = Sub(c, x) }",
     near_miss="graph opset 17 (x: uint32[2, 3]) -> (y) { c = constant uint32[] 0 y = Sub(c, x) }",

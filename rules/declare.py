@@ -185,6 +185,7 @@ class Rule:
     near_miss: str
     group: str = ""
     source: str = ""
+    zero_sign: bool = False  # it may change the sign of a zero: not used where that could show (`rules.zero_signs`)
 
     def renamed(self, name: str) -> Rule:
         """The same rule under another name, for rules that one function declares for several operators."""
@@ -197,7 +198,8 @@ class Rule:
 
 
 def rule(*, family: str, exactness: str, meaning: str, before: str | Sequence[str], example: str, near_miss: str,
-         after: str | Sequence[str] | None = None, group: str = "") -> Callable[[Callable[[Match], Outcome]], Rule]:
+         after: str | Sequence[str] | None = None, group: str = "",
+         zero_sign: bool = False) -> Callable[[Callable[[Match], Outcome]], Rule]:
     """Declare a rule; the function's name with `-` for `_` is the rule's name."""
     if exactness not in EXACTNESS:
         raise ValueError(f"exactness {exactness!r} is none of {EXACTNESS}")
@@ -213,6 +215,6 @@ def rule(*, family: str, exactness: str, meaning: str, before: str | Sequence[st
         line = inspect.unwrap(guard).__code__.co_firstlineno  # asking for the source text would parse it
         source = f"{guard.__module__.replace('.', '/')}.py:{line}"
         return Rule(guard.__name__.strip("_").replace("_", "-"), family, exactness, meaning, left, right, guard,  # type: ignore[arg-type]
-                    example, near_miss, group, source)
+                    example, near_miss, group, source, zero_sign)
 
     return declare

@@ -27,8 +27,8 @@ def add_nothing(m: Match) -> Outcome:
 
 
 @rule(
-    family=FAMILY, exactness="rounding",
-    meaning="Adding 0 changes at most the sign of a zero.",
+    family=FAMILY, exactness="rounding", zero_sign=True,
+    meaning="Adding 0 changes at most the sign of a zero; not used where a division could show it.",
     before="Add(x, $c)", after="x",
     example="graph opset 17 (x: float32[n, 3]) -> (y) { c = constant float32[1] [0.0] y = Add(c, x) }",
     near_miss="graph opset 17 (x: float32[1, 3]) -> (y) { c = constant float32[2, 1] [0.0, 0.0] y = Add(x, c) }",
@@ -177,8 +177,8 @@ def abs_neg(m: Match) -> Outcome:
 
 
 @rule(
-    family=FAMILY, exactness="rounding",
-    meaning="-(x - y) is y - x (but for the sign of zero).",
+    family=FAMILY, exactness="rounding", zero_sign=True,
+    meaning="-(x - y) is y - x (but for the sign of zero); not used where a division could show it.",
     before="Neg(Sub(x, y))", after="Sub(y, x)",
     example="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { t = Sub(x, z) y = Neg(t) }",
     near_miss="graph opset 17 (x: float32[2, 3], z: float32[3]) -> (y) { t = Sub(x, z) y = Abs(t) }",
