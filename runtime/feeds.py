@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,14 @@ _WORDS = ("", "a", "b", "ab", "A", "egraft", "a b", "ä")
 SPECIAL_SHARE = 0.15
 MAX_DRAWN = 1 << 30  # elements of one random input
 UNKNOWN_SHAPE = (2, 3)
+# How floats are spread that were drawn from the normal distribution: a model may be defined on some numbers only.
+SPREADS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "normal": lambda values: values,
+    "positive": np.abs,
+    "small": lambda values: values / 16,
+    "fraction": lambda values: np.abs(values) / (1 + np.abs(values)),
+    "above one": lambda values: 1 + np.abs(values),
+}
 
 
 def _tensor_inputs(graph: Graph) -> Iterator[tuple[str, TensorType]]:
@@ -120,23 +128,24 @@ def smaller_sizes(graph: Graph, base: dict[str, int]) -> Iterator[dict[str, int]
 
 
 def draw(graph: Graph, seed: int, sizes: dict[str, int] | None = None, special: bool = False,
-         huge: bool = True) -> dict[str, Any]:
+         huge: bool = True, spread: str = "normal") -> dict[str, Any]:
     """Random feeds for chosen sizes of the symbols (others take their defaults), the same for the same arguments.
 
-    Floats are normally distributed; `special` mixes NaN, infinities, -0.0, tiny and subnormal numbers and (with
-    `huge`) numbers near the limits of the dtype into some elements, and extreme integers where nothing forbids them.
+    Floats are normally distributed, or as `spread` makes of that (see `SPREADS`); `special` mixes NaN, infinities,
+    -0.0, tiny and subnormal numbers and (with `huge`) numbers near the limits of the dtype into some elements, and
+    extreme integers where nothing forbids them.
     """
     sizes = {**default_sizes(graph), **(sizes or {})}
     found = constraints(graph)
     feeds = {}
     for position, name in enumerate(graph.inputs):
         rng = np.random.default_rng((seed, position))
-        feeds[name] = _draw_input(graph, name, rng, sizes, found.get(name), special, huge)
+        feeds[name] = _draw_input(graph, name, rng, sizes, found.get(name), special, huge, spread)
     return feeds
 
 
 def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[str, int],
-                constraint: Constraint | None, special: bool, huge: bool) -> Any:
+                constraint: Constraint | None, special: bool, huge: bool, spread: str) -> Any:
     type_ = input_type(graph, name)
     if isinstance(type_, OtherType):
         return _draw_other(name, type_, rng)
@@ -148,7 +157,7 @@ def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[s
     if math.prod(shape) > MAX_DRAWN:
         raise InvalidInput(f"input {name!r}", f"a random {type_.dtype}{list(shape)} is larger than egraft draws",
                            "give smaller sizes (--dim), or data with --inputs")
-    return draw_array(rng, type_.dtype, shape, constraint, sizes, special, huge)
+    return draw_array(rng, type_.dtype, shape, constraint, sizes, special, huge, spread)
 
 
 def _size(dim: DimLike, sizes: dict[str, int]) -> int:
@@ -172,7 +181,8 @@ def _draw_other(name: str, type_: OtherType, rng: np.random.Generator) -> Any:
 
 
 def draw_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], constraint: Constraint | None = None,
-               sizes: dict[str, int] | None = None, special: bool = False, huge: bool = True) -> np.ndarray:
+               sizes: dict[str, int] | None = None, special: bool = False, huge: bool = True,
+               spread: str = "normal") -> np.ndarray:
     """A random array of an element type inside a constraint."""
     kind = dtypes.numpy_dtype(dtype)
     if dtype == "string":
@@ -192,7 +202,7 @@ def draw_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], con
         return np.where(values == 0, np.ones((), kind), values) if constraint is not None else values
     if dtype.startswith("complex"):
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
-    values = np.asarray(rng.standard_normal(shape)).astype(kind)
+    values = np.asarray(SPREADS[spread](np.asarray(rng.standard_normal(shape)))).astype(kind)
     return with_special(rng, values, dtype, huge) if special and dtype in dtypes.FLOATS else values
 
 

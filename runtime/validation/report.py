@@ -47,6 +47,7 @@ class Round:
     huge: bool = False
     given: bool = False  # the user's own data
     wide: bool = True  # compared in float64 as well
+    spread: str = "normal"  # of floats, see `runtime.feeds.SPREADS`
     ok: bool = True
     reason: str = ""
 
@@ -92,20 +93,32 @@ class Validation:
         if worst is not None and worst.allowed:
             text += (f"; largest error {worst.error:.3g} of {worst.allowed:.3g} allowed, output {worst.name!r}, "
                      f"against {worst.against}")
-        return f"{text}; {self._draws()}" if self.rounds else text
+        return f"{text}; {self._draws()}{self._not_executed()}" if self.rounds else text
+
+    def _not_executed(self) -> str:
+        labels = self.executed.get("not_executed")
+        if not isinstance(labels, list) or not labels:
+            return ""
+        regions = self.executed.get("regions")
+        return f"; not executed: {_short(labels)}" + (f" ({regions} regions between)" if regions else "")
 
     def _draws(self) -> str:
         """How many rounds there were, of which kind, with which seeds and sizes; `rounds` has each one."""
         plain = [each for each in self.rounds if not each.special and not each.given]
         special = [each for each in self.rounds if each.special]
         parts = [f"{counted(sum(each.given for each in self.rounds), 'round')} of given data"]
-        parts += [f"{len(rows)} {kind} (seeds {rows[0].seed} to {rows[-1].seed})"
+        parts += [f"{len(rows)} {kind} (seeds {min(each.seed for each in rows)} to {max(each.seed for each in rows)})"
                   for kind, rows in (("random", plain), ("with special values", special)) if rows]
         sizes = dict.fromkeys(", ".join(f"{name}={size}" for name, size in each.sizes.items())
                               for each in self.rounds if each.sizes)
         where = f" at {' and at '.join(sizes)}" if sizes else ""
         given = any(each.given for each in self.rounds)
         return f"{counted(len(self.rounds), 'round')}: {', '.join(parts if given else parts[1:])}{where}"
+
+
+def _short(labels: list[object]) -> str:
+    shown = ", ".join(map(str, labels[:3]))
+    return shown + (f" and {len(labels) - 3} more" if len(labels) > 3 else "")
 
 
 def _plain(value: object) -> object:

@@ -29,6 +29,7 @@ SLOW_BYTES, SLOW_NODES = 4 << 20, 300
 AHEAD_BYTES = 256 << 20  # of node outputs alive at one time: where runs need more, they take turns
 AHEAD_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 PLAIN = Twin()
+NAN_EVERYWHERE = "is NaN everywhere"
 Key = tuple[bool, Twin]  # of the original or not; which variation
 
 
@@ -206,11 +207,12 @@ class Comparison:
 
     def check(self, each: Round, given: Mapping[str, Any] | None = None) -> list[OutputCheck]:
         """Run and compare one round. Raises CannotRun where the original does not run."""
-        feeds = given if given is not None else draw(self.original, each.seed, each.sizes, each.special, each.huge)
+        feeds = given if given is not None else draw(
+            self.original, each.seed, each.sizes, each.special, each.huge, each.spread)
         values, sizes = check_feeds(self.original, feeds)
         named = dict(zip(self.original.inputs, values))
         self.journal.sizes, self.journal.seed = {**each.sizes, **sizes}, each.seed
-        original = self._run_original(named, None if given is not None else _key(each.seed, each.sizes)
+        original = self._run_original(named, None if given is not None else _key(each.seed, each.sizes, each.spread)
                                       if not each.special else None)
         if each.huge and not each.wide and self.terms.exactness != "exact":
             raise CannotRun("numbers near the limits of the dtype need a float64 run")
@@ -235,10 +237,10 @@ class Comparison:
         assert original is not None
         return original
 
-    def probe(self, seed: int, sizes: dict[str, int]) -> str | None:
+    def probe(self, seed: int, sizes: dict[str, int], spread: str = "normal") -> str | None:
         """None where the original runs at these sizes and says something, else the reason why not."""
         try:
-            values, bound = check_feeds(self.original, draw(self.original, seed, sizes))
+            values, bound = check_feeds(self.original, draw(self.original, seed, sizes, spread=spread))
             self.journal.sizes, self.journal.seed = {**sizes, **bound}, seed
             found = self.run(True, PLAIN, dict(zip(self.original.inputs, values)), counting=True)
         except EgraftError as reason:
@@ -248,10 +250,10 @@ class Comparison:
         assert found is not None
         for name in self.original.outputs:
             if _is_nan(found[name]):
-                return f"output {name!r} is NaN everywhere"
+                return f"output {name!r} {NAN_EVERYWHERE}"
         if 0 in sizes.values() and all(np.size(found[name]) == 0 for name in self.original.outputs):
             return "every output is empty"
-        self._probed[_key(seed, sizes)] = found, self.journal.results
+        self._probed[_key(seed, sizes, spread)] = found, self.journal.results
         return None
 
     def _run_optimized(self, named: Mapping[str, Any]) -> tuple[dict[str, Any] | None, OutputCheck]:
@@ -345,5 +347,5 @@ def _is_nan(value: Any) -> bool:
     return value.size > 0 and bool(np.isnan(value).all())
 
 
-def _key(seed: int, sizes: Mapping[str, int]) -> tuple[object, ...]:
-    return (seed, *sorted(sizes.items()))
+def _key(seed: int, sizes: Mapping[str, int], spread: str) -> tuple[object, ...]:
+    return (seed, spread, *sorted(sizes.items()))

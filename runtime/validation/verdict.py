@@ -12,15 +12,18 @@ from graphs.ir import Graph
 from graphs.types import TensorType
 
 from ..constraints import constraints
-from ..feeds import default_sizes, draw, input_symbols, size_candidates, smaller_sizes
+from ..feeds import SPREADS, default_sizes, draw, input_symbols, size_candidates, smaller_sizes
 from .compare import Terms
+from .foreign import types_of_all
 from .pins import DISCRETE, OPAQUE, RANDOM, Pins, find_pins
-from .report import FAILED, PASSED, OutputCheck, Round, Validation
-from .rounds import CannotRun, Comparison
+from .regions import Region, split
+from .report import FAILED, NOT_VALIDATED, PASSED, OutputCheck, Round, Validation
+from .rounds import NAN_EVERYWHERE, CannotRun, Comparison
 
 CLASSES = ("exact", "rounding", "finite", "approximate")
 LEAST_SHARE = 0.05  # an output of which less could be compared in every round is not validated
 MAX_SIZES = 3
+PLAIN_SPREAD = next(iter(SPREADS))
 MAX_UNPINNED = 4
 SMALL, MAX_REPEATS = 256, 8  # inputs of fewer elements are drawn several times
 
@@ -45,6 +48,12 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
         return result
     terms = Terms(exactness, rtol, atol)
     pins = find_pins(original, optimized)
+    pins.types.update(types_of_all(original, [pin.original for pin in pins.pairs if pin.kind == OPAQUE]))
+    parts = split(original, optimized, pins, pins.types) if feeds is None else None
+    if parts is not None:
+        found = _by_regions(parts, original, optimized, pins, Validation(exactness), (seed, sizes, rtol, atol, rounds))
+        if found.status != NOT_VALIDATED:
+            return found  # else the whole may say more: what a region gets there is less random
     if exactness == "exact":  # where every bit stays no tie is decided anew, and equal nodes may have merged
         pins = pins.without([pin.key for pin in pins.pairs])
     verdict = first = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds)
@@ -57,6 +66,41 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
         verdict = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds)
         verdict.notes.append("some discrete nodes get other inputs and were compared by what they give")
     return verdict if verdict.ok else first
+
+
+def _by_regions(parts: list[Region], original: Graph, optimized: Graph, pins: Pins, result: Validation,
+                settings: tuple[int, dict[str, int] | None, float | None, float | None, int]) -> Validation:
+    """The regions between nodes that cannot be executed, one after the other; the first that fails ends it."""
+    seed, sizes, rtol, atol, rounds = settings
+    labels = [pin.original.label for pin in pins.pairs if pin.kind == OPAQUE]
+    random: list[object] = []
+    reference: dict[object, None] = {}
+    pinned = 0
+    result.status = PASSED
+    for part in parts:
+        symbols = input_symbols(part.original)
+        own = {name: size for name, size in (sizes or {}).items() if name in symbols}
+        found = validate(part.original, part.optimized, result.exactness, None, seed, own, rtol, atol, rounds)
+        for check in found.outputs:
+            check.round += len(result.rounds)
+        result.outputs += found.outputs
+        result.rounds += found.rounds
+        result.notes += [note for note in found.notes if note not in result.notes]
+        random += found.executed.get("random", [])  # type: ignore[arg-type]
+        reference.update(dict.fromkeys(found.executed.get("by_reference", [])))  # type: ignore[call-overload]
+        pinned += found.executed.get("pinned", 0)  # type: ignore[operator]
+        if not found.ok:
+            result.status, result.reason = found.status, found.reason
+            if found.status == FAILED:
+                break
+    stood = {name: str(part.original.declared.get(name)) for part in parts for name in part.original.inputs
+             if name not in original.inputs}
+    result.executed = {"nodes": original.node_count(), "nodes_after": optimized.node_count(), "not_executed": labels,
+                       "regions": len(parts), "random": random, "pinned": pinned, "by_reference": list(reference),
+                       "random_values_for": stood}
+    result.notes.append(f"not executed: {', '.join(labels)}; what lies between was validated in {len(parts)} regions, "
+                        "with random values for what these nodes give")
+    return result
 
 
 def compare_feeds(original: Graph, optimized: Graph, feeds: Feeds | Sequence[Feeds], exactness: str = "rounding",
@@ -111,25 +155,45 @@ def _given(feeds: Feeds | Sequence[Feeds], seed: int) -> list[Round]:
 def _draws(comparison: Comparison, seed: int, sizes: dict[str, int] | None, rounds: int,
            result: Validation) -> list[Round]:
     """The rounds to run: sizes at which the original runs, an ordinary draw for each, then special values."""
-    graph = comparison.original
-    base, why = None, ""
-    for candidate in size_candidates(graph, sizes):
-        reason = comparison.probe(seed, candidate)
-        if reason is None:
-            base = candidate
-            break
-        why = why or reason
-        if not input_symbols(graph):
-            break
+    base, spread, why = _first_that_runs(comparison, seed, sizes)
     if base is None:
         result.reason = f"the original does not run on drawn inputs: {why}"
         return []
-    several = [base]
+    if spread != PLAIN_SPREAD:
+        result.notes.append(f"floats were drawn {spread}: with normal ones {why}")
+    plan = _plan(comparison, seed, base, sizes, rounds, spread)
+    for each in plan:
+        each.spread = spread
+    return plan
+
+
+def _first_that_runs(comparison: Comparison, seed: int,
+                     sizes: dict[str, int] | None) -> tuple[dict[str, int] | None, str, str]:
+    """(sizes at which the original runs and gives numbers, how floats were drawn for it, what went wrong first)."""
+    graph, why, empty = comparison.original, "", 0
+    for candidate in size_candidates(graph, sizes):
+        reason = comparison.probe(seed, candidate)
+        if reason is None:
+            return candidate, PLAIN_SPREAD, why
+        why = why or reason
+        if reason.endswith(NAN_EVERYWHERE) and empty < MAX_SIZES and _has_floats(graph):
+            empty += 1
+            for spread in SPREADS:
+                if spread != PLAIN_SPREAD and comparison.probe(seed, candidate, spread) is None:
+                    return candidate, spread, why
+        if not input_symbols(graph):
+            break
+    return None, PLAIN_SPREAD, why + (f", with numbers that are {', '.join(SPREADS)}" if empty else "")
+
+
+def _plan(comparison: Comparison, seed: int, base: dict[str, int], sizes: dict[str, int] | None, rounds: int,
+          spread: str) -> list[Round]:
+    graph, several = comparison.original, [base]
     free = [name for name in input_symbols(graph) if name not in (sizes or {})]
     for candidate in smaller_sizes(graph, base) if free else ():
         candidate = {**candidate, **(sizes or {})}
         if len(several) < min(MAX_SIZES, max(2, rounds)) and candidate not in several and (
-                comparison.probe(seed + len(several), candidate) is None):
+                comparison.probe(seed + len(several), candidate, spread) is None):
             several.append(candidate)
     repeats = 1 if comparison.slow else _repeats(graph, seed, base)
     plan = [Round(seed + k, several[k % len(several)], wide=k == 0 or not comparison.large)
@@ -205,7 +269,8 @@ def _settled(comparison: Comparison, each: Round, given: Feeds | None) -> list[O
     if given is not None or exact or not failing or not all(check.name in comparison.jumping for check in failing):
         return checks
     for extra in (1001, 2002):
-        again = comparison.check(Round(each.seed + extra, each.sizes, each.special, each.huge, wide=each.wide))
+        again = comparison.check(Round(each.seed + extra, each.sizes, each.special, each.huge, wide=each.wide,
+                                       spread=each.spread))
         if any(not check.ok for check in again):
             return checks
     return again

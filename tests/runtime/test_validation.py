@@ -11,7 +11,7 @@ from graphs.constants import Constant
 from graphs.ir import Graph, Node
 from graphs.text import parse_graph
 from runtime import validate
-from runtime.validation import Validation, compare_feeds, rounds, twins
+from runtime.validation import Validation, compare_feeds, foreign, rounds, twins
 from runtime.validation.changes import Changes
 from runtime.validation.twins import TINY, Twin, TwinProgram, coarsest_epsilon, looked_up
 
@@ -267,6 +267,58 @@ def test_around_a_node_that_cannot_be_executed() -> None:
     assert after.status == "failed"
     other = both(original, "b = Relu(x)\n c = my.domain.Foo(b, alpha=2.0)\n y = Identity(c)", header=OPAQUE)
     assert other.status == "failed"
+
+
+def test_each_side_of_an_opaque_node_is_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known of the rank that `Foo` gives: what reads it says so. The second half runs only then."""
+    monkeypatch.setattr(foreign, "_run_alone", lambda *_: None)
+    header = OPAQUE.replace("(x: float32[n, 12])", "(x: float32[n, 12], z: float32[n, 3])")
+    weights = "w = constant float32[5, 3] [" + ", ".join(str(i % 7 - 2) for i in range(15)) + "]\n "
+    start = weights + "b = Relu(x)\n c = my.domain.Foo(b)\n m = MatMul(c, w)\n "
+    original = start + "t = Neg(m)\n s = Neg(t)\n y = Add(s, z)"
+    right = both(original, start + "y = Add(m, z)", header=header)
+    assert right.ok and right.executed["regions"] == 2
+    assert right.executed["random_values_for"] == {"output 0 of my.domain.Foo ''": "float32[n, 5]"}
+    assert "not executed: my.domain.Foo" in right.notes[-1] and "2 regions" in right.notes[-1]
+    for wrong, output in (("Abs(x)\n c = my.domain.Foo(b)\n m = MatMul(c, w)", "input 0 of my.domain.Foo ''"),
+                          ("Relu(x)\n c = my.domain.Foo(b)\n u = Neg(c)\n m = MatMul(u, w)", "y")):
+        found = both(original, f"{weights}b = {wrong}\n y = Add(m, z)", header=header)
+        assert found.status == "failed" and found.reason.startswith(f"{output}:"), found.reason
+
+
+def test_opaque_nodes_without_a_partner_or_in_nested_graphs_are_not_cut() -> None:
+    original = "a = my.domain.Foo(x)\n b = my.domain.Bar(a)\n y = Neg(b)"
+    assert both(original, "a = my.domain.Bar(x)\n y = Neg(a)", header=OPAQUE).status == "failed"
+    inside = ("k = constant bool[] true\n y = If(k, then_branch=graph () -> (u) { u = my.domain.Foo(x) }, "
+              "else_branch=graph () -> (v) { v = Neg(x) })")
+    found = both(inside, inside, header=OPAQUE)
+    assert found.ok and "regions" not in found.executed
+
+
+def test_shapes_that_onnx_runtime_finds_for_an_operator() -> None:
+    pytest.importorskip("onnxruntime")
+    graph = parse_graph('graph "g" opset 17, com.microsoft 1 (x: float32[n, 2, 12]) -> (y) { '
+                        'a = com.microsoft.FusedMatMul(x, x, transB=1)\n y = Transpose(a, perm=[0, 2, 1]) }')
+    assert str(foreign.types_of_all(graph, graph.nodes[:1])["a"]) == "float32[n, 2, 2]"
+
+
+@pytest.mark.parametrize(("text", "spread"), [
+    ("n = Abs(x)\n m = Neg(n)\n s = ReduceSum(x)\n a = Sum(s, m)\n t = Acosh(x)\n y = ReduceSum(t)", "above one"),
+    ("t = Asin(x)\n y = ReduceSum(t)", "small"), ("t = Log(x)\n y = ReduceSum(t)", "positive"),
+])
+def test_draws_that_are_nan_everywhere_give_way_to_others(text: str, spread: str) -> None:
+    found = both(text, text)
+    assert found.ok and found.rounds[0].spread == spread
+    assert "NaN everywhere" in found.notes[0]
+    other = text.replace("y = ReduceSum(t)", "u = ReduceSum(t)\n k = constant float32[] 1.001\n y = Mul(u, k)")
+    wrong = both(text, other)
+    assert wrong.status == "failed"
+
+
+def test_nan_whatever_is_drawn_is_not_validated() -> None:
+    text = "a = Abs(x)\n b = Neg(a)\n k = constant float32[] 1\n c = Sub(b, k)\n y = Sqrt(c)"
+    found = both(text, text)
+    assert found.status == "not validated" and "above one" in found.reason
 
 
 def test_control_flow_branches_are_both_tried() -> None:
