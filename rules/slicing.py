@@ -173,9 +173,9 @@ def concat_concat(m: Match) -> Outcome:
     near_miss="graph opset 17 (x: float32[2, 3], z: float32[2, n]) -> (y) { y = Concat(x, z, axis=1) }",
 )
 def concat_empty(m: Match) -> Outcome:
-    kept = [piece for piece in m.xs if piece.shape[m["a"]] != 0]
-    if len(kept) == len(m.xs) or not kept:
-        return refuse("no input is known to be empty, or all are")
+    kept = [piece for piece in m.xs if piece.shape[m["a"]] != 0] or list(m.xs[:1])
+    if len(kept) == len(m.xs):
+        return refuse("no input is known to be empty")
     return kept[0] if len(kept) == 1 else term("Concat", *kept, axis=m["a"])
 
 
