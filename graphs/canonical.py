@@ -61,7 +61,7 @@ def version_at(op: str, domain: str, opset: int) -> int:
     record = find(op, domain)
     if record is None:
         return 0
-    if not any(key[0] == domain for key in _attribute_kinds()):
+    if not record.standard or not any(key[0] == domain for key in _attribute_kinds()):
         return max(record.versions)
     if domain == "" and opset > newest_opset():
         return 0

@@ -6,7 +6,8 @@ import onnx
 import pytest
 
 from cost_model import work
-from graphs.operators import FAMILIES, Operator, find, table
+from graphs.canonical import default_of, plain, same_attribute
+from graphs.operators import FAMILIES, REQUIRED, Operator, find, table
 from runtime import kernels
 from runtime.execute import CONTROL_FLOW
 
@@ -14,6 +15,7 @@ from runtime.execute import CONTROL_FLOW
 WITHOUT_KERNEL: dict[tuple[str, str], str] = {}
 
 RECORDS = list(table().values())
+STANDARD = [each for each in RECORDS if not each.domain and each.standard]
 
 
 def named(operator: Operator) -> str:
@@ -40,14 +42,14 @@ def test_every_row_belongs_to_an_operator(rows: object) -> None:
     assert [key for key in rows() if find(key[1], key[0]) is None] == []  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("record", [each for each in RECORDS if not each.domain], ids=named)
+@pytest.mark.parametrize("record", STANDARD, ids=named)
 def test_versions_are_those_of_the_onnx_schemas(record: Operator) -> None:
     assert record.versions == tuple(sorted(set(record.versions)))
     for version in record.versions:
         assert onnx.defs.get_schema(record.name, version).since_version == version
 
 
-@pytest.mark.parametrize("record", [each for each in RECORDS if not each.domain], ids=named)
+@pytest.mark.parametrize("record", STANDARD, ids=named)
 def test_attributes_are_those_of_the_newest_schema_and_the_static_inputs(record: Operator) -> None:
     schema = onnx.defs.get_schema(record.name, record.versions[-1])
     assert set(record.static) <= set(record.attrs)
@@ -55,3 +57,21 @@ def test_attributes_are_those_of_the_newest_schema_and_the_static_inputs(record:
     ours, theirs = set(record.attrs), set(schema.attributes) | set(record.static)
     assert ours <= theirs or record.write is not None, f"{ours - theirs} can not be written"
     assert theirs <= ours or record.read is not None, f"{theirs - ours} would be lost"
+
+
+def test_attributes_of_contrib_operators_are_those_of_onnx_runtime() -> None:
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    schemas = {(each.domain, each.name): each for each in get_all_operator_schema()}
+    contrib = [each for each in RECORDS if each.domain == "com.microsoft" or not each.standard]
+    assert len(contrib) > 40
+    for record in contrib:
+        stated = schemas[record.key].attributes
+        assert set(stated) == set(record.attrs), record.key
+        for name, attribute in stated.items():
+            assert attribute.required == (record.attrs[name] is REQUIRED), (record.key, name)
+            if attribute._default_value:
+                proto = onnx.AttributeProto.FromString(attribute._default_value)
+                value = plain(onnx.helper.get_attribute_value(proto))
+                value = value.decode() if isinstance(value, bytes) else value
+                assert same_attribute(value, default_of(record, name)), (record.key, name)

@@ -16,7 +16,7 @@ from .record import REQUIRED, RUNTIME, Contents, Operator, Site
 
 FAMILIES = (
     "elementwise", "linear", "convolution", "normalization", "reduction", "movement", "indexing", "recurrent",
-    "attention", "quantization", "control_flow", "random",
+    "attention", "quantization", "control_flow", "random", "contrib", "contrib_attention", "contrib_quantization",
 )  # fmt: skip
 
 

@@ -112,6 +112,7 @@ class Operator:
     read: Convert | None = None
     write: Convert | None = None
     pure_if: PureIf | None = None
+    standard: bool = True  # False: the domain is ONNX's, but only ONNX Runtime defines the operator
 
     @property
     def key(self) -> tuple[str, str]:
