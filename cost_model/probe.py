@@ -13,6 +13,7 @@ from graphs.errors import InferenceError
 from graphs.inference import contents_of, infer, infer_node
 from graphs.ir import Graph, Node
 from graphs.types import TensorType
+from runtime.constraints import TABLES
 
 from .costs import NodeInput, NodeSpec
 
@@ -109,9 +110,23 @@ def _integer_range(spec: NodeSpec, position: int, dtype: str) -> tuple[int, int]
         axis = spec.attrs.get("axis", 0)
         size = data.shape[axis if isinstance(axis, int) else 0]
         return 0, max(1, int(size)) if isinstance(size, int) else 1
+    table = TABLES.get((spec.domain, spec.op), {}).get(position, len(spec.inputs))
+    rows = spec.inputs[table].type if table < len(spec.inputs) else None
+    if rows is not None and rows.shape and isinstance(rows.shape[0], int):
+        return 0, max(1, rows.shape[0])
+    if spec.op == "GroupQueryAttention" and position in (5, 6):
+        return _cache_length(spec, position)
     if dtype in ("int8", "uint8"):
         return 0, 100
     return (0, 2) if dtype in ("int4", "uint4", "int2", "uint2") else (1, 4)
+
+
+def _cache_length(spec: NodeSpec, position: int) -> tuple[int, int]:
+    """The lengths of sequences that fill their caches: those of the keys less one (input 5), and their most."""
+    query, past = spec.inputs[0].type, spec.inputs[3].type
+    sizes = [type_.shape[axis] for type_, axis in ((query, 1), (past, 2)) if type_ is not None and type_.shape]
+    total = sum(size for size in sizes if isinstance(size, int)) - (position == 5)
+    return total, total + 1
 
 
 def _nd_indices(spec: NodeSpec, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -25,6 +25,13 @@ HANDS_ON: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 # (operator, input) whose elements are positions along an axis of input 0.
 INDICES = {("Gather", 1), ("GatherElements", 1), ("ScatterElements", 1), ("Scatter", 1)}
+# (domain, operator) -> positions of indices, each with the input whose first axis they count along.
+TABLES: dict[tuple[str, str], dict[int, int]] = {
+    ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3},
+    ("com.microsoft", "GroupQueryAttention"): {9: 7},
+    ("com.microsoft", "RotaryEmbedding"): {1: 2},
+    ("", "RotaryEmbedding"): {3: 1},
+}
 RECURRENT = ("LSTM", "GRU", "RNN")
 _BOOL = dtypes.ONNX_NUMBER["bool"]
 MAX_STEPS = 20_000
@@ -171,6 +178,10 @@ def _index_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constrain
         if (node.op, position) in INDICES:
             size = _axis_size(finder.type(node.inputs[0]), node.attrs.get("axis", 0))
             yield name, Constraint("index", 0, size, reason=node.label)
+    for position, table in TABLES.get((node.domain, node.op), {}).items():
+        if max(position, table) < len(node.inputs) and node.inputs[position]:
+            size = _axis_size(finder.type(node.inputs[table]), 0)
+            yield node.inputs[position], Constraint("index", 0, size, reason=node.label)
     if node.op in ("GatherND", "ScatterND") and len(node.inputs) > 1:
         data, indices = finder.type(node.inputs[0]), finder.type(node.inputs[1])
         skip = node.attrs.get("batch_dims") or 0
@@ -227,6 +238,12 @@ def _structural_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Cons
     elif node.op == "ReverseSequence":
         size = _axis_size(finder.type(node.inputs[0]), node.attrs.get("time_axis", 0))
         yield node.inputs[1], structural("sequence_lens", size)
+    elif node.op == "GroupQueryAttention":
+        new, past = _axis_size(finder.type(node.inputs[0]), 1), _axis_size(finder.type(node.inputs[3]), 2)
+        total = dims.add(new or 1, past or 0)  # every sequence fills its cache, then come the new keys
+        for position, low in ((5, dims.sub(total, 1)), (6, total)):
+            role = "GroupQueryAttention.sequence_lens"
+            yield node.inputs[position], Constraint("structural", low, dims.add(low, 1), role, True, node.label)
 
 
 def bounds(constraint: Constraint, sizes: Mapping[str, int]) -> tuple[int, int]:

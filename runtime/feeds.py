@@ -255,7 +255,7 @@ def _structural(rng: np.random.Generator, constraint: Constraint, shape: tuple[i
     operator, role = constraint.role.split(".", 1)
     count = int(np.prod(shape))
     if role == "sequence_lens":
-        return rng.integers(1, bounds(constraint, sizes)[1], shape, endpoint=False)
+        return rng.integers(*bounds(constraint, sizes), shape)
     if role == "axes" or role == "axis":
         return np.arange(count).reshape(shape)
     if operator == "Reshape" and constraint.direct and count:
