@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graphs.operators.contrib import turned
+
 from . import Row, Types, Work, elements, plain, traffic
 from .convolution import WORK as CONVOLUTION
 from .linear import WORK as LINEAR
@@ -17,9 +19,8 @@ def per_element(operations: float) -> Row:
 def _fused_matmul(attrs: Mapping[str, object], inputs: Types, outputs: Types) -> Work:
     a = inputs[0]
     assert a is not None and a.shape is not None
-    depth = a.shape[-2 if attrs["transA"] and not attrs["transBatchA"] and len(a.shape) > 1 else -1]
-    if attrs["transA"] and attrs["transBatchA"] and len(a.shape) > 1:
-        depth = a.shape[0]
+    axis = turned(range(len(a.shape)), attrs["transA"], attrs.get("transBatchA"))[-1]
+    depth = a.shape[axis]
     return Work((2.0 * float(depth) + (attrs["alpha"] != 1.0)) * elements(outputs[0]),  # type: ignore[arg-type]
                 traffic(inputs, outputs))
 
@@ -47,6 +48,7 @@ def _inverse(attrs: Mapping[str, object], inputs: Types, outputs: Types) -> Work
 
 WORK: dict[str, Row] = {
     "com.microsoft.FusedMatMul": _fused_matmul,
+    "com.microsoft.TransposeMatMul": _fused_matmul,
     "com.microsoft.FusedGemm": LINEAR["Gemm"],
     "com.microsoft.FusedConv": CONVOLUTION["Conv"],
     "com.microsoft.ConvTransposeWithDynamicPads": CONVOLUTION["ConvTranspose"],

@@ -16,6 +16,13 @@ def _product(attrs: Mapping[str, object], inputs: Types, outputs: Types) -> Work
     return Work(2.0 * float(a.shape[-1]) * elements(outputs[0]), traffic(inputs, outputs))  # type: ignore[arg-type]
 
 
+def _gemm(attrs: Mapping[str, object], inputs: Types, outputs: Types) -> Work:
+    a = inputs[0]
+    assert a is not None and a.shape is not None
+    depth = float(a.shape[0 if attrs["transA"] else 1])  # type: ignore[arg-type]
+    return Work((2.0 * depth + 6.0) * elements(outputs[0]), traffic(inputs, outputs))
+
+
 def _few_bits(attrs: Mapping[str, object], inputs: Types, outputs: Types) -> Work:
     inner, outer = int(attrs["K"]), int(attrs["N"])  # type: ignore[call-overload]
     return Work(2.0 * inner * elements(outputs[0]) + 2.0 * inner * outer, traffic(inputs, outputs))
@@ -40,6 +47,9 @@ WORK: dict[str, Row] = {
     "com.microsoft.QLinearConcat": per_element(6.0),
     "com.microsoft.QLinearAveragePool": _pool,
     "com.microsoft.QLinearGlobalAveragePool": _global_pool,
+    "com.microsoft.NhwcMaxPool": _pool,
+    "com.microsoft.QLinearConv": QUANTIZATION["QLinearConv"],
+    "com.microsoft.QGemm": _gemm,
     "com.microsoft.MatMulIntegerToFloat": _product,
     "com.microsoft.DynamicQuantizeMatMul": _product,
     "com.microsoft.MatMulNBits": _few_bits,

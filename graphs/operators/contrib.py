@@ -56,7 +56,7 @@ def _fused_matmul(site: Site) -> list[Type | None]:
     for position, side in enumerate("AB"):
         shape = shape_of(site, position)
         if shape is not None:
-            order = turned(range(len(shape)), site.attrs[f"trans{side}"], site.attrs[f"transBatch{side}"])
+            order = turned(range(len(shape)), site.attrs[f"trans{side}"], site.attrs.get(f"transBatch{side}"))
             shape = tuple(shape[axis] for axis in order)
         factors.append(TensorType(dtype or "float32", shape))
     product = Site(site.op, site.attrs, factors, [], [], 1, site.label)
@@ -186,6 +186,7 @@ _TURNS = {"transA": 0, "transB": 0, "transBatchA": 0, "transBatchB": 0}
 
 OPERATORS: list[Operator] = [
     contrib("FusedMatMul", _fused_matmul, {"alpha": 1.0, **_TURNS}),
+    contrib("TransposeMatMul", _fused_matmul, {"alpha": 1.0, "transA": 0, "transB": 0}),  # its older name
     contrib("FusedGemm", _gemm, {**_GEMM, "activation": "", "activation_alpha": None, "activation_beta": None,
                                  "activation_gamma": None}),
     contrib("FusedConv", _fused_conv, {**WINDOW, "activation": "", "activation_params": ()}),

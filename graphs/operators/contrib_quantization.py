@@ -9,7 +9,8 @@ from .. import dims
 from ..types import Shape, TensorType, Type
 from ._common import broadcast_shapes, integer, shape_of
 from ._windows import window_counts
-from .contrib import contrib, like
+from .contrib import WINDOW, contrib, like
+from .convolution import conv_shape
 from .linear import _product_shape
 from .normalization import normalize_axis
 from .record import REQUIRED, Operator, Site
@@ -82,6 +83,36 @@ def _global_pool(site: Site) -> list[Type | None]:
     return [like(site, (x[0], *ones, x[-1]) if last else (*x[:2], *ones))]
 
 
+def _convolution(site: Site) -> list[Type | None]:
+    """QLinearConv, with features last if so said. The weights keep ONNX's layout."""
+    shape, zero, x = shape_of(site, 0), site.type(7), site.type(0)
+    last = bool(site.attrs[_FEATURES_LAST])
+    if last and x is not None and shape:
+        x = x.with_shape((shape[0], shape[-1], *shape[1:-1]))
+    first = Site(site.op, site.attrs, [x, *site.types[1:]], site.contents, site.constants, 1, site.label)
+    found = conv_shape(first, 0, 3)
+    if found is not None and last:
+        found = (found[0], *found[2:], found[1])
+    return [None if zero is None else TensorType(zero.dtype, found)]
+
+
+def _max_pool(site: Site) -> list[Type | None]:
+    x = shape_of(site, 0)
+    if x is None:
+        return [like(site, None)]
+    kernel: tuple[int, ...] = tuple(site.attrs["kernel_shape"])  # type: ignore[arg-type]
+    return [like(site, (x[0], *window_counts(site, x[1:-1], kernel, bool(site.attrs["ceil_mode"])), x[-1]))]
+
+
+def _gemm(site: Site) -> list[Type | None]:
+    """Quantized where a scale of the result is given, else float."""
+    a, b, scale = shape_of(site, 0), shape_of(site, 3), site.type(1)
+    result = site.type(8) if len(site.types) > 7 else scale
+    if result is None or a is None or b is None:
+        return [None if result is None else TensorType(result.dtype)]
+    return [TensorType(result.dtype, (a[1 if site.attrs["transA"] else 0], b[0 if site.attrs["transB"] else 1]))]
+
+
 def _to_float(site: Site) -> list[Type | None]:
     """A product of matrices of 8-bit numbers, or of floats that are quantized on the way."""
     scale = site.type(2)
@@ -122,6 +153,10 @@ OPERATORS: list[Operator] = [
     contrib("QLinearConcat", _concat, {"axis": REQUIRED}),
     contrib("QLinearAveragePool", _pool, _POOL),
     contrib("QLinearGlobalAveragePool", _global_pool, {_FEATURES_LAST: 0}),
+    contrib("NhwcMaxPool", _max_pool, {"auto_pad": "NOTSET", "ceil_mode": 0, "dilations": None,
+                                       "kernel_shape": REQUIRED, "pads": None, "strides": None}),
+    contrib("QLinearConv", _convolution, {**WINDOW, _FEATURES_LAST: 0}),
+    contrib("QGemm", _gemm, {"alpha": 1.0, "transA": 0, "transB": 0}),
     contrib("MatMulIntegerToFloat", _to_float),
     contrib("DynamicQuantizeMatMul", _to_float),
     contrib("MatMulNBits", _few_bits, _BLOCKS),

@@ -111,12 +111,12 @@ def _bias_softmax(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.nd
 # Linear ----------------------------------------------------------------------------------------------------
 
 
-@kernel(contrib("FusedMatMul"))
+@kernel(contrib("FusedMatMul"), contrib("TransposeMatMul"))
 def _fused_matmul(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     factors = []
     for position, side in enumerate("AB"):
         factor = wide(given(inputs, position))
-        order = turned(range(factor.ndim), attrs[f"trans{side}"], attrs[f"transBatch{side}"])
+        order = turned(range(factor.ndim), attrs[f"trans{side}"], attrs.get(f"transBatch{side}"))
         factors.append(factor.transpose(order))
     product = np.matmul(*factors)
     alpha = number(attrs, "alpha")

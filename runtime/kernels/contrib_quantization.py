@@ -14,8 +14,8 @@ import numpy as np
 from . import Arrays, rows
 from ._activations import sigmoid
 from ._numeric import given, integer, narrow, number, optional, wide
-from ._pooling import average_pool
-from .quantization import dequantize_linear, dynamic_quantize_linear, quantize_linear
+from ._pooling import average_pool, max_pool
+from .quantization import dequantize_linear, dynamic_quantize_linear, qlinear_conv, quantize_linear
 
 KERNELS, kernel = rows()
 _BITS = (2, 4, 8)
@@ -137,6 +137,35 @@ def _dynamic(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray
     x, b, b_scale = (given(inputs, index) for index in range(3))
     a, scale, zero = (np.asarray(each) for each in dynamic_quantize_linear({"*outputs": 3}, [x]))
     return _integer_product(a, scale, zero, b, b_scale, optional(inputs, 3), optional(inputs, 4))
+
+
+@kernel(contrib("QGemm"))
+def _gemm(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
+    """alpha * A B + C, where C counts in units of both scales; quantized where the result has a scale."""
+    a, a_scale, a_zero, b, b_scale, b_zero = (given(inputs, index) for index in range(6))
+    c, y_scale, y_zero = (optional(inputs, index) for index in (6, 7, 8))
+    left = (a.T if attrs["transA"] else a).astype(np.float64) - a_zero.reshape(())
+    right = (b.T if attrs["transB"] else b).astype(np.float64) - (b_zero.reshape(()) if b_zero.size == 1 else b_zero)
+    product = np.matmul(left, right)
+    if c is not None:
+        product = product + c
+    factor = a_scale.dtype.type(number(attrs, "alpha")) * a_scale.reshape(()) * (
+        b_scale.reshape(()) if b_scale.size == 1 else b_scale)
+    y = product.astype(a_scale.dtype) * factor
+    return [y] if y_scale is None or y_zero is None else [quantized(y, y_scale, y_zero, y_zero.dtype)]
+
+
+@kernel(contrib("QLinearConv"))
+def _convolution(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
+    if not attrs["channels_last"]:
+        return qlinear_conv(attrs, inputs)
+    y = np.asarray(qlinear_conv(attrs, [np.moveaxis(given(inputs, 0), -1, 1), *inputs[1:]])[0])
+    return [np.moveaxis(y, 1, -1)]
+
+
+@kernel(contrib("NhwcMaxPool"))
+def _max_pool(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
+    return [np.moveaxis(np.asarray(max_pool(attrs, [np.moveaxis(given(inputs, 0), -1, 1)])[0]), 1, -1)]
 
 
 def unpacked(packed: np.ndarray, bits: int) -> np.ndarray:

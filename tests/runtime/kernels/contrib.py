@@ -15,10 +15,11 @@ from graphs.constants import Constant
 from graphs.dims import evaluate
 from graphs.dtypes import ONNX_NUMBER, name_of
 from graphs.inference import infer
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 from graphs.onnx_io import proto_bytes
 from graphs.types import TensorType
 from runtime import run
+from runtime.execute import evaluate as execute
 from tests.runtime.kernels.harness import Arrays, check_close, run_ort
 
 MICROSOFT = "com.microsoft"
@@ -74,6 +75,16 @@ def check_types(graph: Graph, inputs: Arrays, results: Sequence[np.ndarray], loo
             assert all(size in (real, None) for size, real in zip(found, array.shape)), f"{type_} for {array.shape}"
 
 
+def check_wider(node: Node, inputs: Arrays, found: Sequence[np.ndarray]) -> None:
+    """Validation executes graphs in float64: every kernel has to, with results that are nearly the same."""
+    wide = [array.astype(np.float64) if array is not None and array.dtype == np.float32 else array for array in inputs]
+    results = [each for each, name in zip(execute(node, wide), node.outputs) if name]
+    for mine, other in zip(found, results, strict=True):
+        assert mine.shape == other.shape
+        rounding = 1e-3 * max(1.0, float(np.abs(mine).max(initial=0))) if mine.dtype.kind == "f" else 1
+        np.testing.assert_allclose(other.astype(np.float64), mine.astype(np.float64), rtol=0, atol=rounding)
+
+
 def ours(op: str, inputs: Arrays, outputs: int | Sequence[int] = 1, loose: bool = False,
          **attrs: object) -> list[np.ndarray]:
     """Our results, checked against what was inferred for static and for symbolic sizes."""
@@ -82,6 +93,7 @@ def ours(op: str, inputs: Arrays, outputs: int | Sequence[int] = 1, loose: bool 
     found = list(run(graph, feeds).values())
     check_types(graph, inputs, found, loose)
     node, = graph.nodes
+    check_wider(node, inputs, found)
     types = [None if array is None else Constant.of(array).type for array in (*inputs, *found)]
     effort = work(node.op, node.domain, node.attrs, types[: len(inputs)], types[len(inputs):])
     assert np.isfinite(effort.flops) and effort.flops >= 0 and effort.bytes > 0

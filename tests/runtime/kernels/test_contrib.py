@@ -65,6 +65,7 @@ def test_fused_matmul(seed: int) -> None:
 def test_fused_matmul_of_other_ranks() -> None:
     draw = Draw(0)
     compare("FusedMatMul", [draw.normal(4, 3), draw.normal(2, 4, 5)], transA=1, alpha=2.0)
+    compare("TransposeMatMul", [draw.normal(4, 3), draw.normal(2, 4, 5)], transA=1, alpha=2.0)
     compare("FusedMatMul", [draw.normal(4), draw.normal(4, 5)], transA=1)
     compare("FusedMatMul", [draw.normal(2, 3, 2, 4), draw.normal(2, 3, 5, 4)], transB=1)
 

@@ -70,6 +70,30 @@ def test_pools(dtype: type, last: int) -> None:
         nearly("QLinearAveragePool", [*x, *result], channels_last=last, kernel_shape=[3, 2], **attrs)
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_what_onnx_runtime_makes_of_quantized_images(last: int) -> None:
+    draw = Draw(last)
+    x = tensor(draw, np.uint8, 0.0312217, *((2, 7, 6, 4) if last else (2, 4, 7, 6)))
+    w = tensor(draw, np.int8, 0.0113, 6, 2, 3, 3)
+    w[2] = np.array(0, np.int8)
+    result, bias = [number(0.41), np.array(100, np.uint8)], draw.rng.integers(-999, 999, 6).astype(np.int32)
+    nearly("QLinearConv", [*x, *w, *result, bias], channels_last=last, group=2, pads=[1, 0, 1, 1], strides=[2, 1])
+    compare("NhwcMaxPool", [x[0]], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_quantized_gemm(seed: int) -> None:
+    draw = Draw(seed)
+    turns = {name: draw.whole(0, 1) for name in ("transA", "transB")}
+    a = tensor(draw, np.uint8, 0.0312217, *((6, 40) if turns["transA"] else (40, 6)))
+    b = tensor(draw, np.int8, 0.0113, *((9, 6) if turns["transB"] else (6, 9)))
+    if draw.pick(True, False):
+        b[1:] = [np.abs(draw.normal(9)) + F(0.01), np.zeros(9, np.int8)]
+    bias = draw.pick(None, draw.rng.integers(-99, 99, 9).astype(np.int32))
+    compare("QGemm", [*a, *b, bias], slack=20, **turns)
+    nearly("QGemm", [*a, *b, bias, number(0.41), np.array(100, np.uint8)], **turns)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_products_as_floats(seed: int) -> None:
     draw = Draw(seed)
