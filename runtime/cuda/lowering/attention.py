@@ -150,6 +150,8 @@ def _multi_head_attention(emitter: Emitter) -> None:
         raise NoKernel(f"MultiHeadAttention of {q.dtype}, ranks {q.rank}, {k.rank} and {v.rank}")
     if any(emitter.wants(index) for index in (1, 2, 3)):
         raise NoKernel("MultiHeadAttention that puts out caches or scores")
+    if attrs.get("unidirectional") and q.shape[1] != k.shape[1]:
+        raise NoKernel("unidirectional attention from other positions than there are keys: runtimes differ")
     mask = emitter.tensor(5) if emitter.has(5) else None
     _check_mask(mask, k.shape[1])
     query, key, value = (_heads(each, attrs["num_heads"]) for each in (q, k, v))
