@@ -10,6 +10,7 @@ GPU_SETUP := $(if $(filter $(BIN)/%,$(PYTHON_GPU)),.venv/installed)
 COUNT    ?= 1000
 SEED     ?= 0
 MINUTES  ?= 10
+KIND     ?= all
 # Tests measure times and run several processes: one thread each.
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
@@ -42,8 +43,8 @@ demo: .venv/installed ## start the service, optimize real models through it, pri
 test: .venv/installed ## run all tests
 	$(SINGLE) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not bench" tests
 
-fuzz: .venv/installed ## many random graphs, original against optimized (COUNT=1000 SEED=0 MINUTES=10)
-	$(SINGLE) nice $(BIN)/python -W ignore -m tests.fuzz --count $(COUNT) --seed $(SEED) --minutes $(MINUTES)
+fuzz: .venv/installed ## many random graphs, original against optimized (COUNT=1000 SEED=0 MINUTES=10 KIND=all)
+	$(SINGLE) nice $(BIN)/python -W ignore -m tests.fuzz --count $(COUNT) --seed $(SEED) --minutes $(MINUTES) --kind $(KIND)
 
 serve: .venv/installed ## run the REST service
 	$(BIN)/egraft serve

@@ -60,7 +60,10 @@ def canonicalize(node: Node, opset: int, constant_of: Callable[[str], Constant |
         return
     while inputs and not inputs[-1]:
         inputs.pop()
-    node.inputs, node.attrs, node.version = tuple(inputs), attrs, version
+    outputs = list(node.outputs)
+    while len(outputs) > 1 and not outputs[-1]:
+        outputs.pop()
+    node.inputs, node.outputs, node.attrs, node.version = tuple(inputs), tuple(outputs), attrs, version
 
 
 def _stated_attributes(node: Node, found: onnx.defs.OpSchema | None) -> dict[str, object] | None:
@@ -310,10 +313,20 @@ def settle_node(node: Node, opset: int, type_of: TypeOf) -> None:
     settle_numbers(node.attrs, record, dtype_of)
 
 
+def _settle_inputs(inputs: list, found: onnx.defs.OpSchema) -> None:
+    """Drop absent inputs at the end, but the first two of Loop must stand there although they are optional."""
+    while inputs and inputs[-1] == "":
+        inputs.pop()
+    while len(inputs) < found.min_input:
+        formal = formal_input(found, len(inputs))
+        if formal is None or formal.option != _OPTION.Optional:
+            break
+        inputs.append("")
+
+
 def _input_problem(node: Node, found: onnx.defs.OpSchema, done: Written, opset: int, type_of: TypeOf) -> str | None:
     """Why the schema refuses the inputs: their number, or an element type that it lacks."""
-    while done.inputs and done.inputs[-1] == "":
-        done.inputs.pop()
+    _settle_inputs(done.inputs, found)
     if not found.min_input <= len(done.inputs) <= found.max_input:
         return f"{node.op} at opset {opset} has not {len(done.inputs)} inputs"
     for index, given in enumerate(done.inputs):

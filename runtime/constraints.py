@@ -226,7 +226,7 @@ def _structural_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Cons
             type_ = finder.type(node.inputs[0])
             rank = None if type_ is None else type_.rank
             yield node.inputs[position], structural(attribute, rank)
-    if node.op == "Loop" and node.inputs[0]:
+    if node.op == "Loop" and any(node.inputs[:1]):
         yield node.inputs[0], structural("M")
     elif node.op == "Range":
         yield from ((name, structural(role)) for role, name in zip(("start", "limit", "delta"), node.inputs))

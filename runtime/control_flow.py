@@ -54,12 +54,13 @@ def _if(node: Node, context: Context) -> NodeFunction:
 
 def _loop(node: Node, context: Context) -> NodeFunction:
     body = Body(node, "body", context)
-    carried_count = len(node.inputs) - 2
+    given = [*map(bool, node.inputs), False, False]  # whether there is a limit, and a condition
+    carried_count = max(0, len(node.inputs) - 2)
     scan_names = body.graph.outputs[1 + carried_count:]
 
     def call(values: Values) -> Values:
-        limit = None if values[0] is None else int(np.asarray(values[0]).reshape(-1)[0])
-        going = values[1] is None or bool(np.asarray(values[1]).reshape(-1)[0])
+        limit = None if not given[0] or values[0] is None else int(np.asarray(values[0]).reshape(-1)[0])
+        going = not given[1] or values[1] is None or bool(np.asarray(values[1]).reshape(-1)[0])
         carried, outer = list(values[2: 2 + carried_count]), body.outer(values)
         collected: list[list[Any]] = [[] for _ in scan_names]
         turn = 0

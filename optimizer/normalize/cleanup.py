@@ -44,7 +44,7 @@ def drop_unused_outputs(graph: Graph) -> list[str]:
         found = schema(node.op, graph.opset, node.domain) if node.domain == "" else None
         if found is None:
             continue
-        outputs = list(node.outputs)
+        outputs, before = list(node.outputs), len(changed)
         for index, out in enumerate(outputs):
             formal = found.outputs[min(index, len(found.outputs) - 1)]
             optional = formal.option == type(formal.option).Optional
@@ -53,7 +53,8 @@ def drop_unused_outputs(graph: Graph) -> list[str]:
                 changed.append(out)
         while outputs and not outputs[-1]:
             outputs.pop()
-        node.outputs = tuple(outputs)
+        if len(changed) > before:  # else nothing happened that a trace would tell
+            node.outputs = tuple(outputs)
     return changed
 
 

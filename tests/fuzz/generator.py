@@ -1,38 +1,43 @@
-"""Random valid graphs, the same for the same seed. A new operator is one line in `operators.py`."""
+"""Random valid graphs, the same for the same seed. A new operator is one line in `operators.py`; kinds of graphs other
+than the plain one, which has no loops, no quantization and so on, are in `kinds.py`."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 
+from .kinds import KINDS, opset_of
 from .maker import Maker, Refused
-from .motifs import MOTIFS
-from .operators import OTHERS, POINTWISE
+from .motifs import step
 
-LEAST, MOST = 3, 30
-_WEIGHTS = np.array([weight for _, weight in MOTIFS])
-_SHARES = _WEIGHTS / _WEIGHTS.sum()
+LEAST, MOST, MORE = 3, 30, 5
+OF_ITS_KIND = 0.35  # share of the steps
 
 
-def generate(seed: int, smooth: bool = True) -> Graph:
-    """A graph of 3 to 30 nodes. `smooth`: nothing discontinuous reads what rounding can move."""
+def generate(seed: int, smooth: bool = True, kind: str = "") -> Graph:
+    """A graph of 3 to 30 nodes. `smooth`: nothing discontinuous reads what rounding can move. `kind`: of `KINDS`."""
     for attempt in range(20):
-        graph = _attempt(seed * 20 + attempt, smooth)
+        graph = _attempt(seed * 20 + attempt, smooth, kind)
         if graph is not None:
-            graph.name = f"fuzz {seed}"
+            graph.name = f"fuzz {seed} {kind}".strip()
             return graph
     raise RuntimeError(f"seed {seed} gives no graph")
 
 
-def _attempt(seed: int, smooth: bool) -> Graph | None:
-    m = Maker(seed, smooth)
+def _attempt(seed: int, smooth: bool, kind: str) -> Graph | None:
+    m = Maker(seed, smooth, opset_of(seed, kind) if kind else 0)
+    recipes = list(KINDS[kind].values()) if kind else []
+    more = MORE if kind else 0  # to rewrite, around what no rule knows
     wanted = m.number(LEAST, 14) if m.chance(0.7) else m.number(LEAST, MOST)
     failures = 0
-    while len(m.b._graph.nodes) < wanted and failures < 200:
+    missing = bool(recipes)
+    while (len(m.b._graph.nodes) < wanted + more or missing) and failures < 200:
         try:
-            _step(m)
+            if recipes and (len(m.b._graph.nodes) >= wanted + more or m.chance(OF_ITS_KIND)):
+                m.one_of(recipes)(m)
+                missing = False
+            else:
+                step(m)
         except Refused:
             failures += 1
     _outputs(m)
@@ -41,17 +46,7 @@ def _attempt(seed: int, smooth: bool) -> Graph | None:
     except EgraftError:
         return None
     _drop_unused_inputs(m, graph)
-    return graph if LEAST <= graph.node_count() <= MOST + 10 and graph.inputs else None
-
-
-def _step(m: Maker) -> None:
-    kind = m.rng.random()
-    if kind < 0.55:
-        MOTIFS[int(m.rng.choice(len(MOTIFS), p=_SHARES))][0](m)
-    elif kind < 0.75:
-        m.one_of(list(POINTWISE.values()))(m)
-    else:
-        m.one_of(list(OTHERS.values()))(m)
+    return graph if LEAST <= graph.node_count() <= MOST + 10 + 6 * more and graph.inputs else None
 
 
 def _outputs(m: Maker) -> None:

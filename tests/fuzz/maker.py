@@ -12,8 +12,10 @@ from graphs.constants import Constant
 from graphs.dims import DimLike, evaluate, symbol, symbols
 from graphs.dtypes import FLOATS, numpy_dtype
 from graphs.errors import EgraftError
+from graphs.ir import Node
 from graphs.operators import accepts, find
-from graphs.types import TensorType
+from graphs.types import TensorType, Type
+from graphs.versions import write_node
 
 FLOAT = ("float32", "float16", "float64")
 INTEGER = ("int32", "int64")
@@ -21,6 +23,7 @@ NUMBER = (*FLOAT, *INTEGER)
 ANY = (*NUMBER, "bool")
 LIKELY = ("float32", "float32", "float32", "float32", "float16", "float64", "int64", "int32", "bool")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 6.0, 1e-5, np.inf, -np.inf, np.nan)
+USUAL = range(13, 22)  # opsets
 MAX_ELEMENTS = 4096
 MAX_RANK = 5
 TYPICAL = 4  # size of a symbol, to bound what grows
@@ -37,10 +40,12 @@ class Maker:
     may read a value that rounding can move; `rough` holds the names of those.
     """
 
-    def __init__(self, seed: int, smooth: bool) -> None:
+    def __init__(self, seed: int, smooth: bool, opset: int = 0) -> None:
         self.rng = np.random.default_rng((seed, 77))
         self.smooth = smooth
         self.opset = int(self.rng.integers(13, 22))
+        self.opset = opset or self.opset
+        self.depth = 0  # of nested graphs around this one
         self.b = Builder(f"fuzz {seed}", opset=self.opset)
         self.values: list[Value] = []
         self.rough: set[str] = set()
@@ -175,14 +180,20 @@ class Maker:
             made = self.b.op(op, *inputs, **attrs)
         except (EgraftError, ValueError, TypeError, IndexError, OverflowError) as error:
             raise Refused from error
-        several = made if isinstance(made, tuple) else (made,)
+        several = tuple(value for value in (made if isinstance(made, tuple) else (made,)) if value.name)
         node = self.b._graph.nodes[-1]
-        if node.is_opaque or not all(_usable(value.type) for value in several):
+        if node.is_opaque or not all(_usable(value.type) for value in several) or not self._writable(node):
             self.b._graph.nodes.pop()
             raise Refused
         self._roughen(op, node.inputs, several)
         self.values += several
         return made
+
+    def _writable(self, node: Node) -> bool:
+        def type_of(name: str) -> Type | None:
+            return self.b.scope.lookup(name)[0]
+
+        return self.opset in USUAL or bool(node.domain) or not isinstance(write_node(node, self.opset, type_of), str)
 
     def _roughen(self, op: str, inputs: Sequence[str], outputs: Sequence[Value]) -> None:
         record = find(op)

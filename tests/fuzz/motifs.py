@@ -16,7 +16,7 @@ from rules.check.mutate import mutated
 from rules.declare import Rule
 
 from .maker import ANY, FLOAT, NUMBER, Maker, Refused, rank_of, size_of
-from .operators import RECIPES, Recipe, conv, nested_if, over_channels
+from .operators import OTHERS, POINTWISE, RECIPES, Recipe, conv, nested_if, over_channels
 
 NEUTRAL = [("Add", 0), ("Sub", 0), ("Mul", 1), ("Div", 1), ("Pow", 1), ("Mul", -1), ("Pow", 2), ("Mul", 0)]
 TWICE = ["Transpose", "Reshape", "Slice", "Cast", "Clip", "Pad", "Unsqueeze", "Gather", "Neg", "Abs", "Relu", "Not",
@@ -230,3 +230,16 @@ MOTIFS: tuple[tuple[Recipe, float], ...] = (
     (lambda m: nested_if(m), 0.8), (conv_block, 0.8), (common_factor, 0.7), (written_twice, 0.5),
     (constants_alone, 0.7),
 )  # fmt: skip
+_WEIGHTS = np.array([weight for _, weight in MOTIFS])
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
+
+
+def step(m: Maker) -> None:
+    """A motif, or a single node."""
+    kind = m.rng.random()
+    if kind < 0.55:
+        MOTIFS[int(m.rng.choice(len(MOTIFS), p=_SHARES))][0](m)
+    elif kind < 0.75:
+        m.one_of(list(POINTWISE.values()))(m)
+    else:
+        m.one_of(list(OTHERS.values()))(m)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from graphs.dims import evaluate, symbols
 from graphs.errors import EgraftError
 from graphs.inference import infer
 from graphs.ir import Graph, Node
-from graphs.types import TensorType
+from graphs.types import TensorType, Type
 
 Fails = Callable[[Graph], bool]
 
@@ -75,5 +76,11 @@ def _valid(graph: Graph) -> Iterator[Graph]:
         infer(graph)
     except EgraftError:
         return
-    if graph.nodes and all(isinstance(graph.types.get(name), TensorType) for name in graph.inputs):
+    if graph.nodes and all(map(_known, map(graph.types.get, graph.inputs))):
         yield graph
+
+
+def _known(type_: Type | None) -> bool:
+    """Whether inputs of this type can be drawn."""
+    return isinstance(type_, TensorType) and type_.shape is not None and all(
+        evaluate(dim, dict.fromkeys(symbols(dim), 2)) is not None for dim in type_.shape)

@@ -50,6 +50,12 @@ FOUND = {
     "a Concat of nothing but empty tensors": (
         "exact", "p: float16[4, 0], a: float16[4, 0]", "y, c",
         "r = Relu(p) c = Concat(r, a, axis=-1) y = Slice(c, starts=[0], ends=[0], axes=[-1])"),
+    "an absent output at the end": (
+        "rounding", "x: float32[2, 1, 1], i: float32[1, 1, 1]", "y", "k = constant float32[1, 1, 1] [0.5] "
+        "h, = RNN(x, k, k, , , i, hidden_size=1) y = Squeeze(h, axes=[1])"),
+    "a Loop without condition and states": (
+        "exact", "x: float32[2, 3], m: int64[]", "y", "y = Loop(m, body=graph (i: int64[], c: bool[]) -> (c, n) { "
+        "t = Transpose(x, perm=[1, 0]) u = Transpose(t, perm=[1, 0]) n = Neg(u) })"),
 }  # fmt: skip
 
 
