@@ -30,7 +30,7 @@ from cost_model.roofline import GraphRoofline, graph_roofline
 from cost_model.sizes import default_measure_sizes
 from cost_model.targets import find_target
 from cost_model.targets.base import Unsupported
-from cost_model.targets.cuda import EgraftCuda
+from cost_model.targets.cuda import EgraftCuda, clocks
 from cost_model.timings import Timings
 from graphs import zoo
 from graphs.errors import EgraftError
@@ -64,6 +64,7 @@ class Row:
     launches: int | None = None
     on_host: list[str] = field(default_factory=list)
     roofline: GraphRoofline | None = None
+    clocks: dict[str, str] = field(default_factory=dict)  # just after measuring
     errors: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -123,6 +124,7 @@ def measure_model(row: Row, graph: Graph, target: EgraftCuda, timings: Timings, 
                 del contestants[name]
     row.comparison = protocol.compare({name: each.run for name, each in contestants.items()}, "egraft:cuda",
                                       threads=2, settings=settings)
+    row.clocks = clocks(0.0)
     costs = NodeCosts(target, timings, row.sizes, opset=graph.opset, budget_seconds=20.0)
     for node in graph.nodes:
         costs.node_in(graph, node)

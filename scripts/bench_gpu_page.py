@@ -34,6 +34,9 @@ def markdown(rows: Sequence[Row], left: Sequence[str], target: EgraftCuda, peaks
     parts.append(table(["model", "sizes", *CONTESTANTS], [_latency(row) for row in rows]))
     parts.append(table(["model", "device time", "kernels", "nodes on NumPy", "share of roofline", "error"],
                        [_inside(row) for row in rows]))
+    parts.append(table(["model", "clocks just after"],
+                       [[row.name, ", ".join(f"{name} {value}" for name, value in row.clocks.items()) or "not told"]
+                        for row in rows]))
     problems = [f"- {row.name}, {name}: {text}" for row in rows for name, text in row.problems.items()]
     problems += [f"- {row.name}, on NumPy: {text}" for row in rows for text in row.on_host]
     problems += [f"- {name}: not measured for want of time" for name in left]

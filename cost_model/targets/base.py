@@ -130,6 +130,10 @@ class Target(ABC):
             found, _, fix = reason.partition("; ")
             raise TargetUnavailable(f"target {self.name}", found, fix or "choose another target: `egraft targets`")
 
+    def conditions(self) -> dict[str, str]:
+        """What else to note with a record: the clocks of a device, say."""
+        return {}
+
     def default_threads(self) -> int:
         """What the runtime would use on its own."""
         return cores_visible()
@@ -315,6 +319,7 @@ class MeasuredTarget(Target):
                 "raw": list(timed.raw),
                 "reference": list(timed.around),
                 "wall": [each.wall for each in timed.samples],
+                **self.conditions(),
             }
         except Unsupported as error:
             median, note = math.inf, {"unsupported": str(error)}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,6 +85,10 @@ class EgraftCuda(MeasuredTarget):
     def default_threads(self) -> int:
         """One: the host's threads compute nothing."""
         return 1
+
+    def conditions(self) -> dict[str, str]:
+        """Clocks, temperature and power now, where the driver's tool tells them."""
+        return clocks()
 
     def prepare(self, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
         """A plan with its inputs uploaded; a run replays it, captured where no node runs on NumPy.
@@ -212,6 +219,34 @@ class OnnxRuntimeCuda(OnnxRuntimeCpu):
             bound.clear()
 
         return Runner(run, outputs, close)
+
+
+def clocks(max_age: float = 1.0) -> dict[str, str]:
+    """Clocks (MHz), temperature (C) and power (W) of the first card as `nvidia-smi` says, empty without it.
+
+    Asked at most once in `max_age` seconds: the tool takes longer than most nodes.
+    """
+    if time.monotonic() - _asked.get("at", -1e9) >= max_age:
+        _asked["at"], _asked["found"] = time.monotonic(), _ask_clocks()
+    return dict(_asked["found"])
+
+
+_asked: dict[str, Any] = {}
+_FIELDS = {"sm_clock": "clocks.sm", "memory_clock": "clocks.mem", "temperature": "temperature.gpu",
+           "power": "power.draw"}
+
+
+def _ask_clocks() -> dict[str, str]:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return {}
+    command = [tool, f"--query-gpu={','.join(_FIELDS.values())}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):  # a card that does not say is measured all the same
+        return {}
+    values = (done.stdout.splitlines() or [""])[0].split(",")
+    return {name: value.strip() for name, value in zip(_FIELDS, values)}
 
 
 def _has_nvidia_device() -> bool:
