@@ -241,7 +241,18 @@ class Builder:
             if name in self.graph.constants:  # it stays one, even if it equals another
                 self.result.constants.setdefault(name, self.graph.constants[name])
                 continue
+            if self.values[cls] != name:
+                self._free(name)
             rename_to_output(self.result, self.values[cls], name, fixed, self.values)
+
+    def _free(self, name: str) -> None:
+        """A node that stays for its other outputs must not keep the name of one that is computed elsewhere now."""
+        for node in self.result.nodes:
+            if name in node.outputs:
+                dead = self.names.fresh(f"{name}_before")
+                node.outputs = tuple(dead if out == name else out for out in node.outputs)
+                self.result.rename_uses({name: dead})
+                self.values.update((cls, dead) for cls, value in self.values.items() if value == name)
 
 
 def rename_to_output(result: Graph, value: str, output: str, fixed: set[str],

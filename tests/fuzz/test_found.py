@@ -50,6 +50,10 @@ FOUND = {
     "a Concat of nothing but empty tensors": (
         "exact", "p: float16[4, 0], a: float16[4, 0]", "y, c",
         "r = Relu(p) c = Concat(r, a, axis=-1) y = Slice(c, starts=[0], ends=[0], axes=[-1])"),
+    "an output of a Split that stays is computed elsewhere": (
+        "rounding", "x: float32[1, 1], b: float32[n, 2], a: float32[n, 3]", "r, s, h",
+        "t = Transpose(x, perm=[0, 1]) c = Concat(a, a, a, a, a, b, a, axis=1) "
+        "p, q, u, v, r, w, s = Split(c, axis=1, split=[3, 3, 3, 3, 3, 2, 3]) h = Hardmax(t, axis=-2)"),
     "an absent output at the end": (
         "rounding", "x: float32[2, 1, 1], i: float32[1, 1, 1]", "y", "k = constant float32[1, 1, 1] [0.5] "
         "h, = RNN(x, k, k, , , i, hidden_size=1) y = Squeeze(h, axes=[1])"),
