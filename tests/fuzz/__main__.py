@@ -10,6 +10,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
+
 from graphs.ir import Graph
 
 from .checking import Outcome, examine
@@ -87,7 +89,10 @@ def _show(outcome: Outcome, label: str, seed: int, objective: str, timings: str,
         kind = outcome.fault.split(":")[0]
 
         def fails(candidate: Graph) -> bool:
-            found = examine(candidate, outcome.precision, timings, objective, seed)
+            try:
+                found = examine(candidate, outcome.precision, timings, objective, seed)
+            except onnx.checker.ValidationError:
+                return False  # what was cut away made it one
             return found.fault.split(":")[0] == kind
 
         graph = shrink(graph, fails)

@@ -15,7 +15,7 @@ from .kinds import KINDS, kind_of
 from .maker import Maker, Refused
 from .operators import Recipe
 
-GROUP = 6
+GROUP = 5
 RECIPES: dict[str, Recipe] = {name: recipe for recipes in KINDS.values() for name, recipe in recipes.items()}
 
 
