@@ -8,7 +8,7 @@ from typing import Any
 from graphs.ir import Graph
 
 from . import journal
-from .normalize import Named
+from .normalize import Named, exactness
 
 SHOWN = 12  # lines of a step's before and after
 
@@ -21,7 +21,7 @@ class Journal:
 
     def event(self, named: Named, before: Graph, after: Graph, places: list[str]) -> None:
         """Record what a pass changed."""
-        self.add(named.name, named.meaning, before, after, places)
+        self.add(named.name, named.meaning, before, after, places, exactness(named, before, places))
 
     def add(self, rule: str, meaning: str, before: Graph, after: Graph, places: list[str],
             exactness: str = "exact") -> None:

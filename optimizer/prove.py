@@ -23,7 +23,7 @@ def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     a, b = left.copy(), right.copy()
     shows = precision == "rounding" and any(showing_places(graph) for graph in (a, b))
     rules = [rule for rule in all_rules() if allowed(rule.exactness, precision) and not (shows and rule.zero_sign)]
-    nested = [_normal(graph, rules) for graph in (a, b)]
+    nested = [_normal(graph, rules, precision == "exact") for graph in (a, b)]
     proof = prove.prove(a, b, rules, budget.NORMAL)
     if not proof.joined:
         apart = [name for name, joined in proof.outputs.items() if not joined]
@@ -41,23 +41,23 @@ def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     return True
 
 
-def _normal(graph: Graph, rules: Sequence[Rule]) -> bool:
+def _normal(graph: Graph, rules: Sequence[Rule], exact: bool) -> bool:
     """Normalize in place. Nested graphs are no terms of the search: the rules bring each to as few nodes as they can
     beforehand, as `optimize` does. True if that changed one."""
-    normalize(graph)
-    if not improve_bodies(graph, lambda body: _fewest_nodes(body, rules)):
+    normalize(graph, exact=exact)
+    if not improve_bodies(graph, lambda body: _fewest_nodes(body, rules, exact)):
         return False
     make_names_unique(graph)
-    normalize(graph)
+    normalize(graph, exact=exact)
     return True
 
 
-def _fewest_nodes(body: Graph, rules: Sequence[Rule]) -> Graph:
+def _fewest_nodes(body: Graph, rules: Sequence[Rule], exact: bool) -> Graph:
     infer(body)
-    normalize(body)
+    normalize(body, exact=exact)
     if not body.nodes:
         return body
     found = saturate(body, rules, budget.LOW)
     built = build.build_graph(body, found, extract.exact(found, count_nodes(found)))
-    normalize(built)
+    normalize(built, exact=exact)
     return built

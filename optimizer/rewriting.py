@@ -26,7 +26,8 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
     """(the normalized graph, what the search made of it). `original` is not changed."""
     clock.enter("normalize")
     graph = original.copy()
-    normalize(graph, journal.event)
+    exact = context.options.precision == "exact"
+    normalize(graph, journal.event, exact=exact)
     refused = _without_signs(graph, context)
     _bodies(graph, context, journal)
     improved = Improved(list(journal.steps))
@@ -55,7 +56,7 @@ def _finish(normalized: Graph, context: Context, improved: Improved) -> None:
     """Fold what became constant in each candidate, and give it its whole trace."""
     for candidate in improved.candidates:
         finished = candidate.graph.copy()
-        normalize(finished)
+        normalize(finished, exact=context.options.precision == "exact")
         make_names_unique(finished)
         candidate.steps = _traced(context, normalized, candidate.graph, finished, improved.prefix,
                                   candidate.steps)
@@ -79,7 +80,7 @@ def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, 
             rewrites, replayed = [], normalized.copy()
         tail = Journal()
         if same_graph(replayed, built):
-            normalize(replayed, tail.event)
+            normalize(replayed, tail.event, exact=context.options.precision == "exact")
         else:
             rewrites = []
         if not same_graph(replayed, finished):
@@ -101,16 +102,17 @@ def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
     if not places:
         return
     make_names_unique(graph)
-    normalize(graph)
+    normalize(graph, exact=context.options.precision == "exact")
     journal.add("optimize-bodies", "Branches and loop bodies are optimized as graphs of their own.", before, graph,
                 places, context.options.precision)
 
 
 def _improve_body(body: Graph, context: Context) -> Graph:
+    exact = context.options.precision == "exact"
     infer(body)
-    normalize(body)
+    normalize(body, exact=exact)
     better = searching.fewest_nodes(body, context)
-    normalize(better)
+    normalize(better, exact=exact)
     return better
 
 

@@ -1,7 +1,8 @@
 """Normalization: named passes that clean a graph before the search, each one an event of the trace.
 
 A pass takes a graph, changes it in place, and returns the names of the places it changed (values or nodes). All are
-of class `exact`. `normalize` runs them until none changes anything.
+of class `exact`, but for folding what another runtime may compute to other bits, which is `rounding`. `normalize`
+runs them until none changes anything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .cleanup import (
     merge_equal_nodes,
     remove_identities,
 )
-from .folding import fold_constants
+from .folding import fold_constants, fold_reproducible
+from .reproducible import is_reproducible
 from .shapes import resolve_shapes
 
 _log = logging.getLogger(__name__)
@@ -57,8 +59,8 @@ PASSES = (
 
 
 def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], None] | None = None,
-              rounds: int = 200) -> None:
-    """Run all passes on `graph` in place until nothing changes.
+              rounds: int = 200, *, exact: bool = False) -> None:
+    """Run all passes on `graph` in place until nothing changes; with `exact` those of that class alone.
 
     `event(pass, before, after, places)` is told of each pass that changed something. Types are up to date at the end.
     """
@@ -70,7 +72,7 @@ def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], No
                 infer(graph)
                 typed = True
             before = graph.copy() if event is not None else graph
-            places = named.run(graph)
+            places = fold_reproducible(graph) if exact and named.run is fold_constants else named.run(graph)
             if places:
                 changed, typed = True, False
                 if event is not None:
@@ -81,4 +83,21 @@ def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], No
         infer(graph)
 
 
-__all__ = ["PASSES", "Named", "normalize"]
+def exactness(named: Named, before: Graph, places: list[str]) -> str:
+    """The class of what a pass did to `before`."""
+    if named.run is not fold_constants:
+        return "exact"
+    producers, waiting, seen = before.producers(), list(places), set[str]()
+    while waiting:
+        name = waiting.pop()
+        node = producers.get(name)
+        if node is None or name in seen:
+            continue
+        seen.add(name)
+        if not is_reproducible(before, node):
+            return "rounding"
+        waiting.extend(each for each in node.inputs if each)
+    return "exact"
+
+
+__all__ = ["PASSES", "Named", "exactness", "normalize"]

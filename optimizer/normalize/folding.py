@@ -15,6 +15,7 @@ from runtime.execute import evaluate
 
 from .cleanup import reader_counts
 from .memory import LEAST_BYTES, Place
+from .reproducible import is_reproducible
 
 # A folded result may make the file larger than what it replaces by this much; more where the model is large anyway.
 GROWTH_BYTES = 65536
@@ -25,12 +26,17 @@ COPY_BYTES = 1024
 SCRATCH_BYTES = 512 << 20
 
 
-def fold_constants(graph: Graph) -> list[str]:
+def fold_reproducible(graph: Graph) -> list[str]:
+    """`fold_constants` without what another runtime may compute to other bits; for class `exact`."""
+    return fold_constants(graph, exact=True)
+
+
+def fold_constants(graph: Graph, exact: bool = False) -> list[str]:
     """Replace values that depend on constants alone by constants, where the file does not grow too much.
 
     A value that would be too large stays a node; what is computed from it is still folded if it is small.
     """
-    foldable = _foldable(graph)
+    foldable = _foldable(graph, exact)
     if not foldable:
         return []
     producers = graph.producers()
@@ -66,14 +72,16 @@ def _constant(array: np.ndarray) -> Constant:
     return Constant.of(np.array(array, copy=True) if array.base is not None else array)
 
 
-def _foldable(graph: Graph) -> set[str]:
-    """Values that pure nodes compute from constants alone."""
+def _foldable(graph: Graph, exact: bool) -> set[str]:
+    """Values that pure nodes compute from constants alone; with `exact` only reproducible ones."""
     known = set(graph.constants)
     found: set[str] = set()
     for node in graph.nodes:
         if node.is_opaque or not is_pure(node) or any(True for _ in node.graphs):
             continue
         if find(node.op, node.domain) is None or not all(name in known for name in node.inputs if name):
+            continue
+        if exact and not is_reproducible(graph, node):
             continue
         outs = [out for out in node.outputs if out]
         if all(isinstance(graph.types.get(out), TensorType) for out in outs):

@@ -1,0 +1,30 @@
+"""Which nodes give the same bits in every runtime: what class `exact` may compute beforehand.
+
+IEEE 754 defines + - * / and the square root to the bit, ONNX what moves, compares, rounds and picks elements. Sums,
+products of matrices and functions like exp have an order or an approximation of the runtime's own.
+"""
+
+from __future__ import annotations
+
+from graphs.ir import Graph, Node
+from graphs.types import TensorType
+
+_NAMES = """
+    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress
+    Concat ConstantOfShape DepthToSpace Div Equal Expand EyeLike Flatten Floor Gather GatherElements GatherND Greater
+    GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Max MaxPool Min Mul Neg NonZero Not OneHot Or Pad ReduceMax
+    ReduceMin Relu Reshape ReverseSequence Round ScatterElements ScatterND Shape Sign Size Slice SpaceToDepth Split
+    Sqrt Squeeze Sub Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+"""
+OPERATORS = frozenset(_NAMES.split())
+EXACT_DTYPES = frozenset({"bool", "string", "int4", "uint4", "int2", "uint2", *(f"{sign}int{bits}" for sign in ("", "u")
+                                                                                for bits in (8, 16, 32, 64))})
+
+
+def is_reproducible(graph: Graph, node: Node) -> bool:
+    """Does every runtime compute the same bits? So do the operators above (those that scatter only without adding
+    up), and all others on integers, bools and strings alone."""
+    if not node.domain and node.op in OPERATORS:
+        return node.attrs.get("reduction") in (None, "none")
+    types = [graph.type_of(name) for name in (*node.inputs, *node.outputs) if name]
+    return all(isinstance(type_, TensorType) and type_.dtype in EXACT_DTYPES for type_ in types)
