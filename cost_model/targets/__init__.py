@@ -12,7 +12,7 @@ from graphs.errors import InvalidOption
 from .base import Overhead, Runner, Target, Unsupported
 from .cuda import EgraftCuda, OnnxRuntimeCuda
 from .egraft_cpu import EgraftCpu
-from .estimated import Recorded, Roofline, has_records
+from .estimated import Recorded, Roofline, has_records, require_file
 from .onnxruntime_cpu import OnnxRuntimeCpu
 
 __all__ = ["Overhead", "Runner", "Target", "Unsupported", "all_targets", "find_target", "resolve"]
@@ -54,8 +54,10 @@ def resolve(name: str = "auto", file_is_onnx: bool = True, recorded_in: str | No
     """
     if name != "auto":
         target = find_target(name)
-        if target.available() is not None and recorded_in is not None and has_records(recorded_in, target.name):
-            return Recorded(target, recorded_in)
+        if target.available() is not None and recorded_in is not None:
+            require_file(recorded_in, "--timings")
+            if has_records(recorded_in, target.name):
+                return Recorded(target, recorded_in)
         target.require()
         return target
     order = ["onnxruntime:cuda", "onnxruntime:cpu"] if file_is_onnx else []

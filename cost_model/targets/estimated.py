@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
@@ -94,6 +95,13 @@ class Roofline(_Estimating):
         return self.of.overhead(threads, timings)
 
 
+def require_file(path: str, where: str) -> None:
+    """Raise InvalidOption where a timing database that is to be replayed does not exist."""
+    if not Path(path).is_file():
+        raise InvalidOption(f"{where} {path}", "there is no such file", "name a timing database that was filled on "
+                            "the machine with the device")
+
+
 def has_records(path: str, target: str) -> bool:
     """Does a timing database hold anything of a target? It is only read."""
     database = Timings(path)
@@ -105,6 +113,7 @@ class Recorded(_Estimating):
     """The records of a timing database that was made on another machine."""
 
     def __init__(self, of: Target, path: str) -> None:
+        require_file(path, f"target {of.name} in")
         self.of, self.path = of, path
         self.name = f"{of.name}@{path}"
         self.database = Timings(path)

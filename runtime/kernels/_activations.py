@@ -35,7 +35,7 @@ def _hard_swish(x: np.ndarray) -> np.ndarray:
 
 KERNELS.update(
     {
-        "Relu": unary(lambda x: np.maximum(x, x.dtype.type(0))),
+        "Relu": unary(lambda x: np.where(x < 0, x.dtype.type(0), x)),  # -0.0 stays, as in ONNX Runtime
         "Erf": unary(lambda x: erf(x) if x.dtype.kind == "f" else erf(x.astype(np.float64))),
         "Sigmoid": unary(sigmoid),
         "Softplus": unary(softplus),

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from cost_model import targets
+from cost_model.fingerprint import Fingerprint
 from cost_model.targets import base
 from cost_model.targets.cuda import EgraftCuda
 from cost_model.timings import Timings
@@ -90,7 +91,12 @@ def test_a_model_that_was_not_recorded_is_a_frozen_miss(
 
 def test_without_a_device_or_records_the_target_says_what_is_missing(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["optimize", str(model(tmp_path / "m.onnx")), "-o", str(tmp_path / "o.onnx"), "--target",
-                   "egraft:cuda", "--timings", str(tmp_path / "empty.db"), "--frozen"])
-    assert status == 2
+    command = ["optimize", str(model(tmp_path / "m.onnx")), "-o", str(tmp_path / "o.onnx"), "--frozen", "--target"]
+    database = tmp_path / "empty.db"
+    assert main([*command, "egraft:cuda", "--timings", str(database)]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+    assert main([*command, f"egraft:cuda@{database}"]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+    Timings(database).add("key", "onnxruntime:cpu", Fingerprint.of({"cpu": "other"}), "node", [1.0], 1.0, {})
+    assert main([*command, "egraft:cuda", "--timings", str(database)]) == 2
     assert "target-unavailable" in capsys.readouterr().err
