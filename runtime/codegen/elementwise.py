@@ -122,7 +122,7 @@ ROWS: dict[str, Row] = {
     "Sinh": Row("sinh$f(a0)"), "Cosh": Row("cosh$f(a0)"), "Tanh": Row("tanh$f(a0)"),
     "Asinh": Row("asinh$f(a0)"), "Acosh": Row("acosh$f(a0)"), "Atanh": Row("atanh$f(a0)"),
     # Activations
-    "Relu": Row("a0 < 0 ? ($T)0 : a0"),  # NaN and -0.0 stay
+    "Relu": Row("a0 < 0 ? ($T)0 : a0", "a0 < 0 ? ($T)0 : a0"),  # NaN and -0.0 stay
     "LeakyRelu": Row("a0 >= 0 ? a0 : $alpha * a0"),
     "PRelu": Row("a0 < 0 ? a1 * a0 : a0", "a0 < 0 ? ($T)(($U)a1 * ($U)a0) : a0"),
     "ThresholdedRelu": Row("a0 > $alpha ? a0 : ($T)0"),
