@@ -187,17 +187,24 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure, write, print where. Exit status 2 without a GPU."""
+    """Measure, write, print where. Exit status 2 without a GPU, or for a model that is not in the zoo."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
+    names = options.only.split(",") if options.only else TINY if options.emulate else MODELS
+    unknown = [name for name in names if name not in zoo.names()]
+    if unknown:
+        print(f"egraft: error[invalid-option]: --only {unknown[0]}: the zoo has no such model; choose of "
+              f"{', '.join(zoo.names())}", file=sys.stderr)
+        return 2
     target = _target(options.emulate)
     reason = target.available()
     if reason is not None:
         print(f"egraft: error[target-unavailable]: egraft:cuda: {reason}", file=sys.stderr)
         return 2
     started = time.monotonic()
-    names = options.only.split(",") if options.only else TINY if options.emulate else MODELS
     card = target.device.describe().get("gpu", target.device.name)
     stem = f"{'-'.join(str(card).lower().split())}-{datetime.date.today().isoformat()}"
+    if not options.emulate:
+        options.out.mkdir(parents=True, exist_ok=True)
     timings = Timings(":memory:" if options.emulate else str(options.out / f"{stem}.db"))
     peaks = None if options.emulate else measured_peaks(target, timings)
     rows, left = [], []
@@ -231,7 +238,9 @@ def _target(emulate: bool) -> EgraftCuda:
         return found
     from runtime.cuda.emulated import EmulatedDevice
 
-    return EgraftCuda(EmulatedDevice())
+    target = EgraftCuda(EmulatedDevice())
+    target.gemm_size, target.copy_bytes, target.cached_bytes = 16, 1 << 12, 1 << 10  # a card's would take hours
+    return target
 
 
 if __name__ == "__main__":

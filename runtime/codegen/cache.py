@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import platformdirs
+
+_SEAL = hashlib.sha256().digest_size  # a digest of the content behind it, which loaders of programs do not look at
 
 
 def folder() -> Path:
@@ -17,17 +22,47 @@ def folder() -> Path:
 
 
 def cached(name: str, make: Callable[[Path], None]) -> Path:
-    """The file of that name, made by `make(path)` where it is not there. Two processes may make it at once: each
-    writes a file of its own, and the last to be renamed stays."""
+    """The file of that name, made by `make(path)` where it is not there or damaged. Two processes may make it at
+    once: each writes a file of its own, and the last to be renamed stays. Where the folder cannot be written, a
+    folder of this process takes its place. `content` reads a file; programs are loaded as they are."""
     target = folder() / name
-    if target.exists():
+    if _is_whole(target):
         return target
+    try:
+        return _made(target, make)
+    except OSError:  # of ours: `make` raises errors of egraft
+        spare = Path(_own_folder().name) / name
+        return spare if _is_whole(spare) else _made(spare, make)
+
+
+def content(path: Path) -> bytes:
+    """What was made."""
+    return path.read_bytes()[:-_SEAL]
+
+
+def _made(target: Path, make: Callable[[Path], None]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, own = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
     os.close(handle)
     try:
         make(Path(own))
+        with open(own, "ab") as file:
+            file.write(hashlib.sha256(Path(own).read_bytes()).digest())
         os.replace(own, target)
     finally:
-        Path(own).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(own)
     return target
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        found = path.read_bytes()
+    except OSError:
+        return False
+    return hashlib.sha256(found[:-_SEAL]).digest() == found[-_SEAL:]
+
+
+@cache
+def _own_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="egraft-kernels-")

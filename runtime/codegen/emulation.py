@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -125,6 +126,7 @@ def _entry_source(kernel: Kernel) -> str:
 
 
 _loaded: dict[str, ctypes.CDLL] = {}
+_one_at_a_time = threading.RLock()  # fibers, and shared memory in libraries, are of the process
 
 
 def prepare(kernels: Sequence[Kernel]) -> None:
@@ -132,6 +134,11 @@ def prepare(kernels: Sequence[Kernel]) -> None:
 
     Kernels of different definitions cannot share a file; each group of equal ones does, in namespaces.
     """
+    with _one_at_a_time:
+        _prepare(kernels)
+
+
+def _prepare(kernels: Sequence[Kernel]) -> None:
     groups: dict[str, list[Kernel]] = {}
     for kernel in {each.key: each for each in kernels}.values():
         if kernel.key not in _loaded:
@@ -156,17 +163,18 @@ def launch(kernel: Kernel, arguments: Sequence[Argument], seed: int = 0, most_bl
     found."""
     if len(arguments) != len(kernel.parameters):
         raise ValueError(f"kernel {kernel.name} takes {len(kernel.parameters)} tensors, not {len(arguments)}")
-    prepare([kernel])
     for argument, parameter in zip(arguments, kernel.parameters):
         if argument.dtype != parameter.dtype:
             raise ValueError(f"{kernel.name}: {parameter.name} is {parameter.dtype}, not {argument.dtype}")
     keep, regions = _regions(kernel, arguments)
     pointers = (ctypes.c_void_p * max(len(regions), 1))(*(ctypes.addressof(region) for region in regions))
     text = ctypes.create_string_buffer(MOST_TEXT)
-    entry = ctypes.cast(getattr(_loaded[kernel.key], f"entry_{kernel.key}"), ctypes.c_void_p)
     block = (ctypes.c_uint * 2)(*kernel.block)
-    found = _scheduler().eg_launch(entry, pointers, ctypes.c_uint(kernel.grid(most_blocks)), block,
-                                   ctypes.c_uint(seed), int(kernel.waits), text, MOST_TEXT)
+    with _one_at_a_time:
+        _prepare([kernel])
+        entry = ctypes.cast(getattr(_loaded[kernel.key], f"entry_{kernel.key}"), ctypes.c_void_p)
+        found = _scheduler().eg_launch(entry, pointers, ctypes.c_uint(kernel.grid(most_blocks)), block,
+                                       ctypes.c_uint(seed), int(kernel.waits), text, MOST_TEXT)
     del keep
     if found:
         first = text.value.decode(errors="replace").strip()

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from graphs.errors import ExecutionFailed, TargetUnavailable
 
-from .cache import cached
+from .cache import cached, content
 from .kernel import Kernel
 
 ARCHITECTURES = ("sm_80", "sm_90")  # what is compiled where no device says which one it has
@@ -80,4 +80,4 @@ def compile_cubin(kernel: Kernel, architecture: str) -> bytes:
     def make(path: Path) -> None:
         path.write_bytes(_compile(kernel.source(), kernel.name, told))
 
-    return cached(f"{name}.cubin", make).read_bytes()
+    return content(cached(f"{name}.cubin", make))

@@ -208,6 +208,8 @@ def unavailable(index: int | None = None) -> str | None:
     except ImportError as error:
         return (f"CuPy is not installed ({_first_line(error)}); pip install 'cupy-cuda13x[ctk]', or cupy-cuda12x "
                 "for a driver older than 580")
+    except Exception as error:  # libraries that do not load raise whatever they like
+        return f"CuPy does not load ({type(error).__name__}: {_first_line(error)}); install it anew"
     try:
         count = runtime.getDeviceCount()
     except Exception as error:  # CUDARuntimeError; its class cannot be imported everywhere
@@ -248,7 +250,7 @@ def _unsupported(number: int) -> str | None:
 def _without_cublas(runtime: Any) -> str | None:
     try:
         from cupy_backends.cuda.libs import cublas  # noqa: F401
-    except ImportError as error:
+    except Exception as error:  # as above
         package = "nvidia-cublas" if runtime.runtimeGetVersion() >= 13000 else "nvidia-cublas-cu12"
         return f"cuBLAS is not here ({_first_line(error)}); pip install {package}"
     return None

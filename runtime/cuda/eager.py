@@ -14,7 +14,7 @@ from runtime.execute import as_value
 
 from .device import Device, Gemm
 from .emitter import Recorder
-from .lower import Values, lower_node, reads, to_value
+from .lower import Values, called, lower_node, reads, to_value
 from .tensor import Storage, Tensor, item_size
 from .transfer import download, place
 from .weights import Weights
@@ -84,8 +84,7 @@ class Eager(Recorder):
         """Run the node on NumPy now."""
         self.on_host.append(f"{node.label}: {reason}")
         self.copied_bytes += sum(_moved(each) for each in inputs)
-        with np.errstate(all="ignore"):
-            found = call([download(self.device, each) for each in inputs])
+        found = called(node, call, [download(self.device, each) for each in inputs])
         made = [self._up(as_value(value)) for value in list(found)[: len(node.outputs)]]
         self.copied_bytes += sum(_moved(each) for each in made)
         return made

@@ -67,7 +67,7 @@ class Executor:
             try:
                 prepared = self.prepare(feeds, sizes)
             except NeedsValue:
-                return self._eager(feeds, sizes)
+                return self._without_plan(feeds, sizes)
             found = prepared.run(feeds)
             self.work = prepared.work()
             return found
@@ -93,6 +93,13 @@ class Executor:
             self.prepared[key] = Prepared(plan, self.device, self.weights)
         self.prepared.move_to_end(key)
         return self.prepared[key]
+
+    def _without_plan(self, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
+        try:
+            return self._eager(feeds, sizes)
+        except EgraftError:
+            self.unplannable = ""  # sizes that no node takes say nothing of others
+            raise
 
     def _eager(self, feeds: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
         eager = Eager(self.device, self.weights)

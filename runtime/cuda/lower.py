@@ -11,6 +11,8 @@ import numpy as np
 from graphs import dims, operators
 from graphs.constants import Constant
 from graphs.dims import Expr
+from graphs.errors import EgraftError, ExecutionFailed, InferenceError
+from graphs.inference import infer_node
 from graphs.ir import Graph, Node
 from graphs.operators import is_pure
 from graphs.types import TensorType
@@ -19,6 +21,9 @@ from runtime.execute import Context, as_value, prepare
 from . import lowering
 from .emitter import Emitter, NoKernel, Recorder
 from .tensor import Tensor
+
+# What lowerings raise at sizes that their operator does not take: NumPy, which gets the node then, tells of it.
+_NOT_TAKEN = (ValueError, IndexError, ZeroDivisionError, OverflowError)
 
 
 class Lowered(Protocol):
@@ -116,17 +121,39 @@ def _known(node: Node, inputs: Sequence[Any], values: Values) -> list[Any] | Non
     if id(node) in constants.folded:
         return constants.folded[id(node)]
     with np.errstate(all="ignore"):
-        found = [to_value(each) for each in values.function(node)(arrays)]
+        found = [to_value(each) for each in called(node, values.function(node), arrays)]
     if all(constants.hold(each) for each in inputs) and all(isinstance(each, Tensor) for each in found):
         constants.folded[id(node)] = found
         constants.add(found)
     return found
 
 
+def called(node: Node, call: Callable[[Sequence[Any]], Sequence[Any]], inputs: Sequence[Any]) -> Sequence[Any]:
+    """What NumPy computes. What it raises says which node does not take its inputs."""
+    try:
+        with np.errstate(all="ignore"):
+            return call(inputs)
+    except EgraftError:
+        raise
+    except Exception as reason:
+        raise ExecutionFailed(node.label, f"{type(reason).__name__}: {reason}",
+                              "check that sizes and values of the inputs suit this node") from reason
+
+
 def to_value(value: object) -> Any:
     """What NumPy gave, as a value of the environment."""
     array = as_value(value)
     return Tensor.known(array) if isinstance(array, np.ndarray) else array
+
+
+def _must_fit(node: Node, inputs: Sequence[Any]) -> None:
+    """Sizes that the operator does not take must not reach a kernel, which would read outside of a tensor."""
+    types = [None if each is None else TensorType(each.dtype, each.shape) for each in inputs]
+    nothing = [None] * len(inputs)
+    try:
+        infer_node(node, types, nothing, nothing, node.label)
+    except InferenceError as error:
+        raise NoKernel(error.found) from error
 
 
 def _lowered(node: Node, inputs: Sequence[Any], recorder: Recorder, values: Values) -> Sequence[Any]:
@@ -138,12 +165,16 @@ def _lowered(node: Node, inputs: Sequence[Any], recorder: Recorder, values: Valu
     if lower is not None and all(each is None or isinstance(each, Tensor) for each in inputs):
         mark = target.mark()
         try:
+            _must_fit(node, inputs)
             emitter = Emitter(node, inputs, recorder)
             lower(emitter)
             target.views += target.mark() == mark
             return emitter.outputs
         except NoKernel as error:
             reason = str(error)
+            target.rollback(mark)
+        except _NOT_TAKEN as error:
+            reason = f"{type(error).__name__}: {error}"
             target.rollback(mark)
     types = [values.type_of(name) if name else None for name in node.outputs]
     return target.run_on_host(node, values.function(node), inputs, types, reason)

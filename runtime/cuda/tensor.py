@@ -54,7 +54,7 @@ class Tensor:
     @staticmethod
     def new(dtype: str, shape: tuple[int, ...], storage: Storage | None = None) -> Tensor:
         """A row-major tensor in a storage (of its own if none is given)."""
-        size = prod(shape) * item_size(dtype)
+        size = prod(_checked(shape)) * item_size(dtype)
         return Tensor(dtype, shape, address.contiguous(shape), 0, storage or Storage(size))
 
     @property
@@ -75,11 +75,19 @@ class Tensor:
 
     def viewed(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Tensor:
         """Another view of the same storage; `offset` is added. What is known on the host is not carried along."""
-        return replace(self, shape=shape, strides=strides, offset=self.offset + offset, host=None)
+        return replace(self, shape=_checked(shape), strides=strides, offset=self.offset + offset, host=None)
 
     def broadcast(self, shape: tuple[int, ...]) -> Tensor:
-        """Read in a larger shape, by strides of 0."""
+        """Read in a larger shape, by strides of 0. Raises ValueError where NumPy's rule gives another one."""
+        if np.broadcast_shapes(self.shape, shape) != tuple(shape):
+            raise ValueError(f"{list(self.shape)} cannot be broadcast to {list(shape)}")
         return self.viewed(shape, address.broadcast(self.shape, self.strides, shape))
+
+
+def _checked(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if shape and min(shape) < 0:
+        raise ValueError(f"negative dimensions are not allowed: {list(shape)}")
+    return shape
 
 
 def item_size(dtype: str) -> int:

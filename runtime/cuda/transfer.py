@@ -12,6 +12,7 @@ from runtime.codegen import address
 from runtime.execute import as_value
 
 from .device import Device, Place
+from .lower import called
 from .plan import OnHost
 from .tensor import Tensor, item_size
 
@@ -44,8 +45,7 @@ def download(device: Device, value: Any) -> Any:
 
 def run_on_host(device: Device, step: OnHost) -> None:
     """Run a node on NumPy: its inputs come down, its outputs go up."""
-    with np.errstate(all="ignore"):
-        found = step.call([download(device, each) for each in step.inputs])
+    found = called(step.node, step.call, [download(device, each) for each in step.inputs])
     for name, made, value in zip(step.node.outputs, step.outputs, found):
         if made is None:
             continue

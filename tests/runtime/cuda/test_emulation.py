@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -48,16 +50,25 @@ def _run(body: str, *, waits: bool = True, seed: int = 1, overlap: bool = False)
     return memory.data[start : start + 4 * SIZE].view(np.float32).copy()
 
 
+SHARING = """
+  EG_SHARED(float, s, 64);
+  const int i = threadIdx.x;
+  s[i] = EG_GET(x, i) + EG_SHUFFLE_XOR(EG_GET(x, i), 1);
+  EG_BARRIER();
+  EG_PUT(y, i, s[63 - i]);"""
+SHARED = [float(i + (i ^ 1)) for i in range(SIZE)][::-1]
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_shuffles_barriers_and_shared_memory(seed: int) -> None:
-    body = """
-      EG_SHARED(float, s, 64);
-      const int i = threadIdx.x;
-      s[i] = EG_GET(x, i) + EG_SHUFFLE_XOR(EG_GET(x, i), 1);
-      EG_BARRIER();
-      EG_PUT(y, i, s[63 - i]);"""
-    x = np.arange(SIZE)
-    assert _run(body, seed=seed).tolist() == (x + (x ^ 1))[::-1].tolist()
+    assert _run(SHARING, seed=seed).tolist() == SHARED
+
+
+def test_two_threads_do_not_mix_their_kernels() -> None:
+    body = f"for (int n = 0; n < 100; ++n) {{ {SHARING} EG_BARRIER(); }}"
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(lambda seed: _run(body, seed=seed), range(20)):
+            assert found.tolist() == SHARED
 
 
 def test_a_kernel_after_one_that_broke_off() -> None:

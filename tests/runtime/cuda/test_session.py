@@ -174,6 +174,16 @@ def test_cupy_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "CuPy is not installed" in str(cupy_device.unavailable())
 
 
+def test_cupy_that_does_not_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "cupy.py").write_text("raise OSError('libcuda.so.1: not there\\nsecond line')")
+    for name in [each for each in sys.modules if each.split(".")[0] == "cupy"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert (cupy_device.unavailable() or "").startswith("CuPy does not load (OSError: libcuda.so.1: not there second")
+    with pytest.raises(TargetUnavailable, match="does not load"):
+        cupy_device.require()
+
+
 def test_which_device(monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend(monkeypatch, 2)
     monkeypatch.delenv(cupy_device.DEVICE, raising=False)
