@@ -53,6 +53,7 @@ bench: .venv/installed ## measure the zoo, beside other optimizers
 	$(BIN)/python -m scripts.bench
 
 test-gpu: $(GPU_SETUP) ## run the executor's tests on this machine's NVIDIA GPU
+	@$(PYTHON_GPU) -c "import sys; from runtime.cuda import cupy_device as d; r = d.unavailable(); sys.exit(r and 'egraft:cuda: ' + r)"
 	$(SINGLE) EGRAFT_TEST_DEVICE=cuda $(PYTHON_GPU) -m pytest -q -m "not bench" tests/runtime/cuda tests/gpu
 
 bench-gpu: $(GPU_SETUP) ## measure the zoo on this machine's NVIDIA GPU, beside PyTorch and ONNX Runtime
