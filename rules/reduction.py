@@ -30,8 +30,8 @@ def _twice(op: str, integers: bool = False) -> Rule:
             return refuse("the axes are not known")
         if integers and is_float(m.x):
             return refuse("floats have a rule of their own")
-        if op in ("ReduceL2", "ReduceMean") and not is_float(m.x):
-            return refuse("integers are rounded in between")
+        if op in ("ReduceL1", "ReduceL2", "ReduceMean") and not is_float(m.x):
+            return refuse("integers are rounded in between, or wrap around to negative ones")
         inner = set(m["a"])
         kept = list(range(m.x.rank)) if m["k"] else [axis for axis in range(m.x.rank) if axis not in inner]
         return {"c": tuple(sorted(inner | {kept[axis] for axis in m["b"]}))}
