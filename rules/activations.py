@@ -115,7 +115,7 @@ def _between(m: Match) -> Outcome:
 
 def _min_max(name: str, before: str, example: str) -> Rule:
     @rule(
-        family=FAMILY, exactness="rounding",
+        family=FAMILY, exactness="rounding", zero_sign=True,  # Max may make 0.0 of -0.0, which Clip keeps
         meaning="A maximum and a minimum with constants are a Clip (NaN stays NaN in both).",
         before=before, after="Clip(x, min=low, max=high)",
         example="graph opset 17 (x: int64[2, 3]) -> (y) "
@@ -159,7 +159,7 @@ def _zero(m: Match) -> Outcome:
 
 
 @rule(
-    family=FAMILY, exactness="rounding",
+    family=FAMILY, exactness="rounding", zero_sign=True,  # Max may make 0.0 of -0.0, which Relu keeps
     meaning="The maximum with 0 is Relu (NaN stays NaN in both).",
     before="Max(x, $z)", after="Relu(x)",
     example=_X + " { z = constant float32[] 0 y = Max(x, z) }",

@@ -140,7 +140,7 @@ def _by_input(view: NodeView, weight: Operand, values: np.ndarray) -> np.ndarray
     outputs, inputs, groups = weight.shape[0], weight.shape[1], view.attrs["group"]
     if not isinstance(outputs, int) or not isinstance(inputs, int):
         return None
-    if outputs % groups or len(values) != inputs * groups:
+    if groups < 1 or outputs % groups or len(values) != inputs * groups:
         return None
     rows = values.reshape(groups, 1, inputs).repeat(outputs // groups, axis=1)
     return rows.reshape(outputs, inputs, *(1,) * (weight.rank - 2))

@@ -1,20 +1,22 @@
 """Which nodes give the same bits in every runtime: what class `exact` may compute beforehand.
 
-IEEE 754 defines + - * / and the square root to the bit, ONNX what moves, compares, rounds and picks elements. Sums,
-products of matrices and functions like exp have an order or an approximation of the runtime's own.
+IEEE 754 defines + - * / and the square root to the bit, ONNX what moves, compares and rounds elements. Sums, products
+of matrices and functions like exp have an order or an approximation of the runtime's own; what picks the largest (Max,
+Clip, ArgMax, TopK, pools) does as it likes with NaN and the sign of zero. Casts of floats to integers and text are
+defined only for some values.
 """
 
 from __future__ import annotations
 
+from graphs.dtypes import FLOATS
 from graphs.ir import Graph, Node
 from graphs.types import TensorType
 
 _NAMES = """
-    Abs Add And ArgMax ArgMin BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Compress
-    Concat ConstantOfShape DepthToSpace Div Equal Expand EyeLike Flatten Floor Gather GatherElements GatherND Greater
-    GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual Max MaxPool Min Mul Neg NonZero Not OneHot Or Pad ReduceMax
-    ReduceMin Relu Reshape ReverseSequence Round ScatterElements ScatterND Shape Sign Size Slice SpaceToDepth Split
-    Sqrt Squeeze Sub Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+    Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Compress Concat ConstantOfShape DepthToSpace
+    Div Equal Expand EyeLike Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN
+    Less LessOrEqual Mul Neg NonZero Not OneHot Or Pad Relu Reshape ReverseSequence Round ScatterElements ScatterND
+    Shape Size Slice SpaceToDepth Split Sqrt Squeeze Sub Tile Transpose Trilu Unsqueeze Where Xor
 """
 OPERATORS = frozenset(_NAMES.split())
 EXACT_DTYPES = frozenset({"bool", "string", "int4", "uint4", "int2", "uint2", *(f"{sign}int{bits}" for sign in ("", "u")
@@ -27,4 +29,8 @@ def is_reproducible(graph: Graph, node: Node) -> bool:
     if not node.domain and node.op in OPERATORS:
         return node.attrs.get("reduction") in (None, "none")
     types = [graph.type_of(name) for name in (*node.inputs, *node.outputs) if name]
+    if node.op in ("Cast", "CastLike") and not node.domain and all(isinstance(type_, TensorType) for type_ in types):
+        source, target = types[0].dtype, types[-1].dtype  # type: ignore[union-attr]
+        if target in FLOATS and source in (*FLOATS, *EXACT_DTYPES - {"string"}):
+            return True
     return all(isinstance(type_, TensorType) and type_.dtype in EXACT_DTYPES for type_ in types)

@@ -133,10 +133,12 @@ def _prelu(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
 def _clip(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     x = given(inputs, 0)
     result = wide(x)
-    for name, function in (("min", np.maximum), ("max", np.minimum)):  # in this order: `max` wins
+    for name, beyond in (("min", np.less), ("max", np.greater)):  # in this order: `max` wins
         bound = attrs[name]
         if bound is not None:
             value = bound[0] if isinstance(bound, tuple) else bound
             # Through the operator's own type: a bound is a tensor of it.
-            result = function(result, wide(np.asarray(value).astype(x.dtype)))
+            limit = wide(np.asarray(value).astype(x.dtype))
+            # -0.0 at a bound of 0 stays, as in ONNX Runtime; a bound that is NaN makes everything NaN.
+            result = np.where(beyond(result, limit) | np.isnan(limit), limit, result)
     return [narrow(result, x.dtype)]

@@ -9,6 +9,8 @@ from graphs.builder import Builder
 from graphs.ir import Graph
 from graphs.onnx_io import proto_bytes
 from optimizer import optimize
+from optimizer.normalize.reproducible import OPERATORS
+from runtime import run as run_here
 
 ort = pytest.importorskip("onnxruntime")
 OPTIONS = {"target": "roofline", "effort": "low", "objective": "nodes"}
@@ -55,3 +57,38 @@ def test_what_every_runtime_computes_alike_is_folded_under_exact(op: str) -> Non
     assert [node.op for node in result.graph.nodes] == ["MatMul"]
     np.testing.assert_array_equal(runs(result.graph, x), runs(graph, x))
     assert {step["exactness"] for step in result.trace.steps} == {"exact"}
+
+
+UNARY = ("Abs", "Ceil", "Floor", "Round", "Sqrt", "Neg", "Relu", "IsNaN", "IsInf")
+BINARY = ("Add", "Sub", "Mul", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+SPECIAL = (0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 6e-8, -6e-8, 65504.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_operators_that_exact_folds_have_the_bits_of_onnxruntime(dtype: str) -> None:
+    assert set(UNARY) | set(BINARY) <= OPERATORS
+    b = Builder("bits", opset=17)
+    pairs = np.array([(p, q) for p in SPECIAL for q in SPECIAL], dtype)
+    x, y = (b.input(name, dtype, [len(pairs)]) for name in "xy")
+    for op in UNARY:
+        if op != "IsInf" or dtype == "float32":
+            b.output(getattr(b, op)(x), op.lower())
+    for op in BINARY:
+        b.output(getattr(b, op)(x, y), op.lower())
+    for to in (1, 10, 11):
+        b.output(b.Cast(x, to=to), f"cast{to}")
+    graph, feeds = b.graph(), {"x": pairs[:, 0], "y": pairs[:, 1]}
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    wanted = ort.InferenceSession(proto_bytes(graph), options).run(None, feeds)
+    for (name, mine), right in zip(run_here(graph, feeds).items(), wanted, strict=True):
+        assert mine.dtype == right.dtype
+        np.testing.assert_array_equal(mine, right, err_msg=name)
+        if right.dtype.kind == "f":
+            known = ~np.isnan(right)
+            np.testing.assert_array_equal(np.signbit(mine[known]), np.signbit(right[known]), err_msg=name)
+
+
+@pytest.mark.parametrize("op", ["Max", "Min", "Clip", "ReduceMax", "ArgMax", "TopK", "MaxPool", "Unique", "Sign"])
+def test_what_picks_the_largest_is_not_among_them(op: str) -> None:
+    assert op not in OPERATORS

@@ -148,11 +148,11 @@ def _activation(attrs: Mapping[str, Any], scalar: Scalar, value: str) -> str:
     a, b = (scalar.literal(each) for each in (*parameters, 0, 0)[:2])
     table = {
         "": value,
-        "Relu": f"eg_max({value}, {zero})",
+        "Relu": f"eg_max({zero}, {value})",
         "Tanh": f"tanh{f}({value})",
         "Sigmoid": f"{one} / ({one} + exp{f}(-({value})))",
         "LeakyRelu": f"({value}) >= {zero} ? ({value}) : {a} * ({value})",
-        "Clip": f"eg_min(eg_max({value}, {a}), {b})",
+        "Clip": f"eg_min({b}, eg_max({a}, {value}))",
         "HardSigmoid": f"eg_min(eg_max({a} * ({value}) + {b}, {zero}), {one})",
     }
     if name not in table:

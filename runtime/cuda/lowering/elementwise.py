@@ -120,7 +120,7 @@ def _clip(emitter: Emitter) -> None:
             if value is None:
                 continue
             bound = literal(value, operands[0].dtype)
-        expression = f"{function}({expression}, {bound})"
+        expression = f"{function}({bound}, {expression})"  # of two zeros the second: -0.0 stays
     if operands[0].dtype == "bool" or len({each.dtype for each in operands}) > 1:
         raise NoKernel(f"Clip of {', '.join(each.dtype for each in operands)}")
     emit_pointwise(emitter, "clip", operands, operands[0].dtype, expression, shape=operands[0].shape)
