@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,6 +55,7 @@ class EgraftCuda(MeasuredTarget):
     def __init__(self, device: Device | None = None) -> None:
         super().__init__()
         self._device = device
+        self._fingerprint: Fingerprint | None = None
 
     def available(self) -> str | None:
         """None, or what is missing: CuPy, a driver, a device, NVRTC, cuBLAS."""
@@ -76,11 +78,13 @@ class EgraftCuda(MeasuredTarget):
     @property
     def fingerprint(self) -> Fingerprint:
         """Card, driver, libraries, and the source of egraft's runtime; without a device `device: none`."""
-        if self.available() is not None:
-            return Fingerprint.of({"device": "none"})
-        fields = {key: str(value) for key, value in self.device.describe().items()}
-        own = {"egraft": version_of("egraft"), "runtime": source_of("runtime")}
-        return Fingerprint.of({**fields, **own})
+        if self._fingerprint is None:  # it is asked for with every node
+            if self.available() is not None:
+                return Fingerprint.of({"device": "none"})
+            fields = {key: str(value) for key, value in self.device.describe().items()}
+            own = {"egraft": version_of("egraft"), "runtime": source_of("runtime")}
+            self._fingerprint = Fingerprint.of({**fields, **own})
+        return self._fingerprint
 
     def default_threads(self) -> int:
         """One: the host's threads compute nothing."""
@@ -254,6 +258,7 @@ def _has_nvidia_device() -> bool:
     return any(os.path.exists(path) for path in ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg"))
 
 
+@lru_cache(maxsize=1)
 def _card() -> dict[str, str]:
     """The card as the driver names it, from /proc; no library is needed."""
     folder = "/proc/driver/nvidia"
