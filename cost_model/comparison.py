@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -216,6 +217,12 @@ class Comparison:
             data["note"],
             dict(data["unsupported"]),
         )
+
+
+def contest_digest(baseline: str, names: Iterable[str]) -> str:
+    """SHA-256 that names what is compared with what, by the digests of graphs; their order does not matter."""
+    others = sorted(set(names) - {baseline})
+    return hashlib.sha256("\n".join([baseline, *others]).encode()).hexdigest()
 
 
 def _ratios(values: Sequence[float | None], base: Sequence[float | None]) -> list[float]:

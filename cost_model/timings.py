@@ -1,13 +1,12 @@
 """The timing database: every measurement that egraft made, in one SQLite file that many processes may share.
 
-A record of another device, of an older schema, or that cannot be read is a miss, never an error. A file
-that is no database is set aside with a warning; one that cannot be written is read, and new records stay in
-memory.
+A record of another device, of an older schema, that cannot be read, or whose numbers cannot be times is a
+miss, never an error. A file that is no database is set aside with a warning; one that cannot be written is
+read, and new records stay in memory.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import itertools
 import json
@@ -17,7 +16,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,19 +24,25 @@ import platformdirs
 from graphs.errors import FrozenMiss, InvalidInput
 
 from .fingerprint import Fingerprint
+from .plausible import read_record
 from .records import Kind, Record, own_version, spread_of
+from .timings_file import (
+    BUSY_SECONDS,
+    COLUMNS,
+    CREATE,
+    SCHEMA_VERSION,
+    TABLE,
+    aside_names,
+    delete,
+    exclusive,
+    in_transaction,
+    is_busy,
+    is_database,
+    record_of,
+    row_of,
+    shrink,
+)
 
-SCHEMA_VERSION = 1
-_TABLE = f"records_{SCHEMA_VERSION}"  # tables of other versions stay in the file untouched and unread
-_COLUMNS = "key, target, fingerprint, kind, samples, median, spread, created, version, note"
-_CREATE = f"""
-CREATE TABLE IF NOT EXISTS {_TABLE} (
-    key TEXT NOT NULL, target TEXT NOT NULL, fingerprint TEXT NOT NULL, kind TEXT NOT NULL, samples TEXT NOT
-    NULL, median REAL NOT NULL, spread REAL NOT NULL, created REAL NOT NULL, version TEXT NOT NULL, note
-    TEXT NOT NULL, PRIMARY KEY (key, target, fingerprint)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS fingerprints (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
-"""
-BUSY_SECONDS = 30.0
 _PAUSE = 0.01
 Answer = TypeVar("Answer")
 
@@ -94,9 +98,9 @@ class Timings:
         with self._lock:
             if place in self.used:
                 return self.used[place]
-            sql = f"SELECT {_COLUMNS} FROM {_TABLE} WHERE key = ? AND target = ? AND fingerprint = ?"
+            sql = f"SELECT {COLUMNS} FROM {TABLE} WHERE key = ? AND target = ? AND fingerprint = ?"
             rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql, place).fetchall(), [])
-        return _record(rows[0]) if rows else None
+        return record_of(rows[0]) if rows else None
 
     def put(self, record: Record, fingerprint: Fingerprint | None = None, replace: bool = False) -> Record:
         """Store a record; answers the one now in force.
@@ -114,7 +118,8 @@ class Timings:
                     self.used[record.place] = found
                     return found
             if self.writable:
-                self._try(lambda db: self._write(db, [record], replace), None, writing=True)
+                wins = always if replace else never
+                self._try(lambda db: self._write(db, [record], wins), 0, writing=True)
                 # Another process may have been first; `peek` asks the file because nothing is in `used` yet.
                 record = record if replace else self.peek(*record.place) or record
             self.used[record.place] = record
@@ -156,9 +161,9 @@ class Timings:
         left out.
         """
         with self._lock:
-            sql = f"SELECT {_COLUMNS} FROM {_TABLE}"
+            sql = f"SELECT {COLUMNS} FROM {TABLE}"
             rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql).fetchall(), [])
-        found = {record.place: record for record in map(_record, rows) if record is not None}
+        found = {record.place: record for record in map(record_of, rows) if record is not None}
         if not self.writable:
             found.update(self.used)
         for place in sorted(found):
@@ -171,7 +176,14 @@ class Timings:
         sql = "SELECT text FROM fingerprints WHERE digest = ?"
         with self._lock:
             rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql, (digest,)).fetchall(), [])
-        return rows[0][0] if rows else self._fingerprints.get(digest, "")
+        text = rows[0][0] if rows else ""
+        return text if _is_text_of(text, digest) else self._fingerprints.get(digest, "")
+
+    def damaged(self) -> int:
+        """How many rows of the file cannot be read or believed; they count as misses."""
+        with self._lock:
+            sql = f"SELECT {COLUMNS} FROM {TABLE}"
+            return self._try(lambda db: sum(record_of(row) is None for row in db.execute(sql)), 0)
 
     # What a run used
 
@@ -183,7 +195,7 @@ class Timings:
     # Moving records between files
 
     def export_lines(self) -> Iterator[str]:
-        """JSON lines: a heading, fingerprints, then records."""
+        """JSON lines: a heading, records, then the fingerprints that they name."""
         yield json.dumps({"egraft_timings": SCHEMA_VERSION})
         digests = set()
         for record in self.records():
@@ -195,21 +207,25 @@ class Timings:
                 yield json.dumps({"fingerprint_digest": digest, "fingerprint_text": text}, sort_keys=True)
 
     def import_lines(self, lines: Iterable[str]) -> int:
-        """Read what `export_lines` wrote; answers how many records were new or better. See `better`."""
+        """Read what `export_lines` wrote; answers how many records were new or better. See `better`.
+
+        Every line is looked at before anything is stored. Raises InvalidInput naming the first that is none of such a
+        file, or whose numbers cannot be times.
+        """
         records, texts = [], {}
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                data = json.loads(line)
-                if "fingerprint_digest" in data:
-                    texts[str(data["fingerprint_digest"])] = str(data["fingerprint_text"])
-                elif "egraft_timings" not in data:
-                    records.append(Record.from_dict(data))
-            except (ValueError, TypeError, KeyError) as error:
+                found = _line(line)
+            except (ValueError, RecursionError) as error:
                 raise InvalidInput(
                     f"timings, line {number}", str(error), "give what `egraft timings export` wrote"
                 ) from error
+            if isinstance(found, Record):
+                records.append(found)
+            else:
+                texts.update(found)
         return self._take(records, texts)
 
     def merge(self, other: Timings) -> int:
@@ -218,21 +234,30 @@ class Timings:
         digests = {record.fingerprint for record in records}
         return self._take(records, {digest: other.fingerprint_text(digest) for digest in digests})
 
-    def prune(self, older_than: float | None = None, keep_fingerprints: Iterable[str] | None = None) -> int:
-        """Delete records older than that many seconds, and those of devices not named; answers how many."""
-        conditions, values = [], []
-        if older_than is not None:
-            conditions.append("created < ?")
-            values.append(str(time.time() - older_than))
-        if keep_fingerprints is not None:
-            kept = sorted(keep_fingerprints)
-            conditions.append(f"fingerprint NOT IN ({', '.join('?' * len(kept))})")
-            values.extend(kept)
-        if not conditions or not self.writable:
+    def prune(
+        self,
+        older_than: float | None = None,
+        keep_fingerprints: Iterable[str] | None = None,
+        max_bytes: int | None = None,
+    ) -> int:
+        """Delete records older than that many seconds and those of devices not named, then the oldest ones until the
+        rest takes at most `max_bytes`; damaged rows go with them. Answers how many rows, 0 without a condition.
+
+        The bytes counted are those of the records' texts; the file gives back what it no longer needs where no other
+        process is reading.
+        """
+        kept = None if keep_fingerprints is None else frozenset(keep_fingerprints)
+        if (older_than is None and kept is None and max_bytes is None) or not self.writable:
             return 0
-        sql = f"DELETE FROM {_TABLE} WHERE {' OR '.join(conditions)}"
+        oldest = None if older_than is None else time.time() - older_than
         with self._lock:
-            return self._try(lambda db: _in_transaction(db, lambda: db.execute(sql, values).rowcount), 0, writing=True)
+            removed = self._try(
+                lambda db: in_transaction(db, lambda: delete(db, oldest, kept, max_bytes)), 0, writing=True
+            )
+            self.used.clear()
+            if removed:
+                self._try(shrink, None)
+        return removed
 
     def close(self) -> None:
         """Close the file; the next call opens it again. What only memory holds is lost."""
@@ -250,41 +275,36 @@ class Timings:
     # The file
 
     def _take(self, records: list[Record], texts: dict[str, str]) -> int:
-        taken = 0
         with self._lock:
             self._fingerprints.update({digest: text for digest, text in texts.items() if text})
-            chosen = []
-            for record in records:
-                present = self.peek(*record.place)
-                if present is None or better(record, present):
-                    chosen.append(record)
-                    taken += 1
-            if self.writable and chosen:
-                self._try(lambda db: self._write(db, chosen, True), None, writing=True)
-            if not self.writable:
-                self.used.update({record.place: record for record in chosen})
-        return taken
+            if self.writable:
+                taken = self._try(lambda db: self._write(db, records, better), 0, writing=True)
+                if self.writable:
+                    return taken
+            chosen = [each for each in records if (old := self.peek(*each.place)) is None or better(each, old)]
+            self.used.update({record.place: record for record in chosen})
+            return len(chosen)
 
-    def _write(self, db: sqlite3.Connection, records: list[Record], replace: bool) -> None:
-        verb = "REPLACE" if replace else "IGNORE"
+    def _write(self, db: sqlite3.Connection, records: list[Record], wins: Callable[[Record, Record], bool]) -> int:
+        """Store what wins against the record of its place, if there is one that can be read; answers how many."""
+        find = f"SELECT {COLUMNS} FROM {TABLE} WHERE key = ? AND target = ? AND fingerprint = ?"
         marks = ", ".join("?" * 10)
 
-        def body() -> None:
+        def body() -> int:
+            stored = 0
             for record in records:
-                if not replace:  # a damaged row must give way
-                    sql = f"SELECT {_COLUMNS} FROM {_TABLE} WHERE key = ? AND target = ? AND fingerprint = ?"
-                    row = db.execute(sql, record.place).fetchone()
-                    if row is not None and _record(row) is None:
-                        db.execute(
-                            f"DELETE FROM {_TABLE} WHERE key = ? AND target = ? AND fingerprint = ?",
-                            record.place,
-                        )
-                db.execute(f"INSERT OR {verb} INTO {_TABLE} ({_COLUMNS}) VALUES ({marks})", _row(record))
+                row = db.execute(find, record.place).fetchone()
+                present = None if row is None else record_of(row)
+                if present is not None and not wins(record, present):
+                    continue
+                db.execute(f"INSERT OR REPLACE INTO {TABLE} ({COLUMNS}) VALUES ({marks})", row_of(record))
                 text = self._fingerprints.get(record.fingerprint)
                 if text:
-                    db.execute("INSERT OR IGNORE INTO fingerprints VALUES (?, ?)", (record.fingerprint, text))
+                    db.execute("INSERT OR REPLACE INTO fingerprints VALUES (?, ?)", (record.fingerprint, text))
+                stored += 1
+            return stored
 
-        _in_transaction(db, body)
+        return in_transaction(db, body)
 
     def _file(self, fingerprint: Fingerprint | str) -> str:
         if isinstance(fingerprint, str):
@@ -302,7 +322,7 @@ class Timings:
                 db = self._open()
                 return otherwise if db is None else action(db)
             except sqlite3.OperationalError as error:
-                if writing and not _is_busy(error):  # busy for too long: this record stays in memory
+                if writing and not is_busy(error):  # busy for too long: this record stays in memory
                     self._warn_unwritable(error)
                 return otherwise
             except sqlite3.DatabaseError as error:
@@ -326,7 +346,7 @@ class Timings:
                 return self._create()
             except (sqlite3.OperationalError, OSError) as error:
                 # Turning on the write-ahead log does not wait for other processes that do the same.
-                if _is_busy(error) and attempt * _PAUSE < BUSY_SECONDS:
+                if is_busy(error) and attempt * _PAUSE < BUSY_SECONDS:
                     time.sleep(_PAUSE)
                     continue
                 self._warn_unwritable(error)
@@ -341,7 +361,7 @@ class Timings:
             db = sqlite3.connect(self.path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
-            db.executescript(_CREATE)
+            db.executescript(CREATE)
             return db
         except BaseException:
             if db is not None:
@@ -380,10 +400,10 @@ class Timings:
         self.close()
         if self.path == ":memory:" or not self.writable:  # what is only read is never moved
             return
-        with _exclusive(f"{self.path}.lock"):
-            if _is_database(self.path):  # another process was faster
+        with exclusive(f"{self.path}.lock"):
+            if is_database(self.path):  # another process was faster
                 return
-            aside = next(name for name in _aside_names(self.path) if not os.path.exists(name))
+            aside = next(name for name in aside_names(self.path) if not os.path.exists(name))
             try:
                 os.replace(self.path, aside)
             except OSError as refused:
@@ -398,10 +418,12 @@ class Timings:
         )
 
     def _frozen_miss(self, key: str, target: str, digest: str) -> FrozenMiss:
-        sql = f"SELECT count(*) FROM {_TABLE} WHERE key = ? AND target = ?"
-        rows = self._try(lambda db: db.execute(sql, (key, target)).fetchall(), [(0,)])
+        sql = f"SELECT fingerprint FROM {TABLE} WHERE key = ? AND target = ?"
+        rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql, (key, target)).fetchall(), [])
         found, fix = f"no measurement of {key}", "run once without --frozen"
-        if rows[0][0]:
+        if (digest,) in rows:
+            found = f"the record of {key} is damaged"
+        elif rows:
             found = f"{key} was measured on another device only (this one is {digest})"
             fix = f"run once without --frozen, or replay the other device with --target {target}@{self.path}"
         return FrozenMiss(f"timing database {self.path}, target {target}", found, fix)
@@ -416,75 +438,36 @@ def better(new: Record, old: Record) -> bool:
     return (len(new.samples), new.created, new.digest) > (len(old.samples), old.created, old.digest)
 
 
-def _row(record: Record) -> tuple[object, ...]:
-    return (
-        record.key,
-        record.target,
-        record.fingerprint,
-        record.kind,
-        json.dumps(record.samples),
-        record.median,
-        record.spread,
-        record.created,
-        record.version,
-        json.dumps(dict(record.note), sort_keys=True),
-    )
+def always(new: Record, old: Record) -> bool:
+    """The new record is kept."""
+    return True
 
 
-def _record(row: tuple[Any, ...]) -> Record | None:
+def never(new: Record, old: Record) -> bool:
+    """The record that was there first is kept."""
+    return False
+
+
+def _line(text: str) -> Record | dict[str, str]:
+    """A line of an export: a record, or fingerprint digest -> text (empty for the heading). Raises ValueError."""
     try:
-        names = [name.strip() for name in _COLUMNS.split(",")]
-        data = dict(zip(names, row, strict=True))
-        return Record.from_dict({**data, "samples": json.loads(data["samples"]), "note": json.loads(data["note"])})
-    except (ValueError, TypeError):  # a damaged row is a miss
-        return None
+        data = json.loads(text)
+    except ValueError:
+        raise ValueError("not a line of JSON") from None
+    if not isinstance(data, dict):
+        raise ValueError("not a JSON object")
+    if "egraft_timings" in data:
+        if data["egraft_timings"] != SCHEMA_VERSION:
+            raise ValueError(f"version {data['egraft_timings']!r} of the format; this egraft reads {SCHEMA_VERSION}")
+        return {}
+    if "fingerprint_digest" not in data:
+        return read_record(data)
+    digest, words = str(data["fingerprint_digest"]), str(data.get("fingerprint_text"))
+    if not _is_text_of(words, digest):
+        raise ValueError(f"the fingerprint's text does not hash to {digest}")
+    return {digest: words}
 
 
-def _in_transaction(db: sqlite3.Connection, body: Callable[[], Answer]) -> Answer:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        answer = body()
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-    return answer
-
-
-def _is_busy(error: Exception) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def _is_database(path: str) -> bool:
-    if not os.path.exists(path):
-        return True
-    db = sqlite3.connect(path, BUSY_SECONDS)
-    try:
-        return bool(db.execute("PRAGMA quick_check").fetchall() == [("ok",)])
-    except sqlite3.OperationalError:  # busy: somebody works with it
-        return True
-    except sqlite3.DatabaseError:
-        return False
-    finally:
-        db.close()
-
-
-def _aside_names(path: str) -> Iterator[str]:
-    yield f"{path}.damaged"
-    number = 1
-    while True:
-        number += 1
-        yield f"{path}.damaged-{number}"
-
-
-@contextmanager
-def _exclusive(path: str) -> Iterator[None]:
-    """One process at a time; where the lock file cannot be made, without a lock."""
-    try:
-        handle = open(path, "w")  # noqa: SIM115 closed below
-    except OSError:
-        yield
-        return
-    with handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+def _is_text_of(text: object, digest: str) -> bool:
+    """Are these the fields of that fingerprint? Digests are of the text."""
+    return isinstance(text, str) and hashlib.sha256(text.encode()).hexdigest()[: len(digest)] == digest != ""

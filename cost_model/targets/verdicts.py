@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import numpy as np
 from graphs.ir import Graph
 
 from .. import protocol
-from ..comparison import Comparison
+from ..comparison import Comparison, contest_digest
 from ..records import Record
 from ..signature import graph_digest
 from ..timings import Timings
@@ -27,9 +26,8 @@ def verdict_key(
     digests: Mapping[str, str], baseline: str, feeds: Mapping[str, np.ndarray], threads: int, look: int = 1
 ) -> str:
     """Names the comparison of these graphs at these sizes; names and order of the others do not matter."""
-    others = sorted(set(digests.values()) - {digests[baseline]})
     shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feeds.values())
-    whole = hashlib.sha256("\n".join([digests[baseline], *others]).encode()).hexdigest()
+    whole = contest_digest(digests[baseline], digests.values())
     return f"verdict {whole} ({shapes}) threads={threads}" + (f" look={look}" if look > 1 else "")
 
 
