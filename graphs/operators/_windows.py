@@ -45,6 +45,10 @@ def check_axes(site: Site, rank: int) -> None:
         if value and len(value) != entries:  # type: ignore[arg-type]
             raise site.fail(f"{name} {list(value)} for {rank} spatial dimensions",  # type: ignore[call-overload]
                             f"give {entries} numbers")
+    for name in ("strides", "dilations"):
+        value = site.attrs.get(name)
+        if value and min(value) < 1:  # type: ignore[call-overload]
+            raise site.fail(f"{name} {list(value)}", "they are at least 1")  # type: ignore[call-overload]
 
 
 def window_counts(site: Site, sizes: Sequence[DimLike], kernel: Sequence[DimLike],

@@ -234,6 +234,8 @@ def _range_contents(site: Site) -> Contents | None:
 
 def _eye_like(site: Site) -> list[Type | None]:
     data, number = site.type(0), site.attrs["dtype"]
+    if data is not None and data.shape is not None and len(data.shape) != 2:
+        raise site.fail(f"an input of rank {len(data.shape)}", "EyeLike takes a matrix")
     dtype = dtypes.FROM_ONNX.get(int(number)) if number is not None else None  # type: ignore[call-overload]
     if number is None and data is not None:
         dtype = data.dtype
