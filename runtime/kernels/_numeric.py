@@ -20,7 +20,7 @@ def wide(x: np.ndarray) -> np.ndarray:
 @lru_cache(maxsize=256)  # asking a dtype for its name takes longer than adding two small arrays
 def is_small_float(dtype: np.dtype) -> bool:
     """A float type that NumPy does not know (bfloat16, float8)."""
-    return "float" in dtype.name and dtype not in (np.float16, np.float32, np.float64)
+    return "float" in dtype.name and dtype.itemsize <= 2 and dtype != np.float16
 
 
 def is_floating(dtype: np.dtype) -> bool:

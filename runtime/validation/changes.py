@@ -23,14 +23,20 @@ from ..program import Program
 FOLDED_BYTES = 256 << 20
 _SCALAR_ELEMENTS = 4096
 _COMPARED_ELEMENTS = 1 << 23  # beyond this a rearranged weight counts as a new one
+_HALF = ("float16", "bfloat16")
+_FEW = 16  # distinct values: another constant has them by chance
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Constants (by identity) and float attributes (node identity, name) that the other graph does not have."""
+    """Constants (by identity) and float attributes (node identity, name) that the other graph does not have.
+
+    `new` are those of the optimized graph: in half precision they were rounded, whatever numbers they are.
+    """
 
     constants: frozenset[int] = frozenset()
     attributes: frozenset[tuple[int, str]] = frozenset()
+    new: bool = False
 
 
 @dataclass(slots=True)
@@ -69,7 +75,7 @@ def fold(graph: Graph) -> Graph:
 
 
 def changes(a: Graph, b: Graph) -> tuple[Changes, Changes]:
-    """What `a` has and `b` lacks, and the reverse."""
+    """What the original `a` has and `b` lacks, and the reverse."""
     left, right = _floats(a), _floats(b)
     shared = left.constants.keys() & right.constants.keys()
     lost, new = ([constant for key, constant in side.constants.items() if key not in shared]
@@ -78,9 +84,30 @@ def changes(a: Graph, b: Graph) -> tuple[Changes, Changes]:
     lost, new = ([constant for constant in side if constant.digest not in both] for side in (lost, new))
     lost_alone, new_alone = _not_rearranged(lost, list(right.constants.values())), _not_rearranged(
         new, list(left.constants.values()))
+    new_alone |= _moved_elsewhere(a, b, right)
     scalars_a, scalars_b = _scalars(left), _scalars(right)
     return (Changes(lost_alone, frozenset(k for k, v in left.attributes.items() if v not in scalars_b)),
-            Changes(new_alone, frozenset(k for k, v in right.attributes.items() if v not in scalars_a)))
+            Changes(new_alone, frozenset(k for k, v in right.attributes.items() if v not in scalars_a), True))
+
+
+def _moved_elsewhere(a: Graph, b: Graph, floats: _Floats) -> frozenset[int]:
+    """Constants of half precision in `b` of few distinct values that a node reads which `a` does not have: they look
+    like constants of `a` by chance (a scale of 0.9998 is 1 in float16)."""
+    few = {key for key, constant in floats.constants.items()
+           if constant.dtype in _HALF and len(np.unique(constant.array.reshape(-1)[:4096])) <= _FEW}
+    if not few:
+        return frozenset()
+    known = {_signature(each, node) for each in a.walk() for node in each.nodes}
+    return frozenset(id(each.constants[name]) for each in b.walk() for node in each.nodes
+                     if any(id(each.constants.get(name)) in few for name in node.inputs)
+                     and _signature(each, node) not in known
+                     for name in node.inputs if id(each.constants.get(name)) in few)
+
+
+def _signature(graph: Graph, node: Node) -> tuple[object, ...]:
+    read = (graph.constants.get(name) for name in node.inputs)
+    return (node.op, node.domain, str(sorted(node.attrs.items(), key=str)),
+            *(None if constant is None else constant.digest for constant in read))
 
 
 def _floats(graph: Graph) -> _Floats:

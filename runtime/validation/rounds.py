@@ -22,7 +22,7 @@ from .changes import Changes, changes, fold
 from .compare import Samples, Terms, compare
 from .pins import DISCRETE, OPAQUE, ORDER_ONLY, RANDOM, Journal, Pins, Unpinnable, node_function, tainted
 from .report import OutputCheck, Round
-from .twins import TINY, Twin, TwinProgram, coarsest_epsilon, has_narrow_floats
+from .twins import EXTENDS, NARROW, TINY, Twin, TwinProgram, coarsest_epsilon, has_any
 
 LARGE_BYTES = 8 << 20  # weights and values beyond this: one moved run, float64 in the first round only
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
@@ -46,7 +46,8 @@ class Comparison:
         self.notes: list[str] = []
         self.weights = sum(constant.nbytes for each in original.walk() for constant in each.constants.values())
         self.fixed = frozenset(name for name, found in constraints(original).items() if found.kind != "nonzero")
-        self.has_narrow = any(has_narrow_floats(graph) for graph in (original, optimized))
+        self.has_narrow = any(has_any(graph, NARROW) for graph in (original, optimized))
+        self.extends = EXTENDS and not self.has_narrow and has_any(original, ("float64",))
         self._probed: dict[tuple[object, ...], tuple[dict[str, Any], dict[str, list[list[Any]]]]] = {}
         self.coarse = coarsest_epsilon(original)
         self._folded: tuple[Graph, Graph] | None = None
@@ -117,7 +118,7 @@ class Comparison:
         return self._folded[side], self._changes[side]
 
     def _without(self, twin: Twin, reason: Exception) -> None:
-        kind = "float64" if twin.wide else "moved"
+        kind = "float64" if twin.wide else "longdouble" if twin.extended else "moved"
         note = f"no {kind} run: {getattr(reason, 'found', reason)}"
         if note not in self.notes:
             self.notes.append(note)
@@ -270,6 +271,8 @@ class Comparison:
         """The runs that make the yardstick: moved, in float64, moved in float64, the optimized one in float64."""
         twins = [Twin(False, seed) for seed in self._seeds]
         found: dict[Twin | str, dict[str, Any] | None] = {twin: self.run(True, twin, named) for twin in twins}
+        if each.special and self.extends and not self.large:
+            found["extended"] = self.run(True, Twin(extended=True), named)
         if each.wide and self.has_narrow:
             found["wide"] = self.run(True, Twin(True), named)
             found["other"] = self.run(False, Twin(True), named) if found["wide"] is not None else None
@@ -300,7 +303,8 @@ class Comparison:
                 [of(run) for key, run in runs.items() if isinstance(key, Twin) and not key.wide],
                 of(runs.get("wide")), of(runs.get("other")),
                 [of(run) for key, run in runs.items() if isinstance(key, Twin) and key.wide],
-                [of(run) for key, run in runs.items() if isinstance(key, str) and key.startswith("other ")])
+                [of(run) for key, run in runs.items() if isinstance(key, str) and key.startswith("other ")],
+                of(runs.get("extended")))
             key = name[4:].rsplit(" #", 1)[0] if name.startswith("pin ") else name
             check = compare(name, samples, replace(terms, jumps=key in self.jumping))
             if name.startswith("pin "):

@@ -7,7 +7,7 @@ the smallest change that its dtypes can express.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ _PATTERN = 65_537  # elements of the repeated random pattern: a prime, so that i
 _CACHED_BYTES = 1 << 20
 _TABLE_ELEMENTS = 1 << 20  # of a constant in which rows are looked up: only those rows are varied
 _EPSILON32 = 2.0**-23
-_BITS_OF_CHANCE = 6  # one tensor in 64 is of integers by chance
+LOST, NEW = 6.0, float("inf")  # `chance` of constants that the other graph lacks: folded ones; those of rules
 
 
 TINY = 2.0**-42  # far below what float32 resolves, far above the rounding of float64
@@ -41,20 +41,24 @@ class Twin:
     """Which variation: in float64, and moved by the random pattern of a seed (None: not moved).
 
     `changed` moves only what the other graph does not have (see `changes`); `step` replaces the ulp by a relative
-    step of its own.
+    step of its own. `extended` has float64 in NumPy's longdouble: it shows where float64 itself overflowed inside.
     """
 
     wide: bool = False
     moved: int | None = None
     changed: bool = False
     step: float | None = None
+    extended: bool = False
 
 
-def has_narrow_floats(graph: Graph) -> bool:
-    """Some value is of a float type that float64 is wider than."""
+EXTENDS = np.finfo(np.longdouble).max > np.finfo(np.float64).max  # not so on every platform
+
+
+def has_any(graph: Graph, names: Collection[str]) -> bool:
+    """Some value is of one of these element types."""
     for each in graph.walk():
         types = [*each.types.values(), *(constant.type for constant in each.constants.values())]
-        if any(isinstance(type_, TensorType) and type_.dtype in NARROW for type_ in types):
+        if any(isinstance(type_, TensorType) and type_.dtype in names for type_ in types):
             return True
     return False
 
@@ -80,6 +84,13 @@ def widen(value: Any) -> Any:
     return value
 
 
+def extend(value: Any) -> Any:
+    """float64 as longdouble; everything else as it is."""
+    if isinstance(value, list):
+        return [extend(item) for item in value]
+    return value.astype(np.longdouble) if isinstance(value, np.ndarray) and value.dtype == np.float64 else value
+
+
 def widen_node(node: Node) -> Node:
     """The node with float64 wherever an attribute names a narrower float type or holds such a tensor."""
     changed: dict[str, object] = {}
@@ -94,19 +105,19 @@ def widen_node(node: Node) -> Node:
                 node.version, node.doc, node.metadata, node.origins)
 
 
-def moved(value: Any, seed: int, key: str, step: float | None = None, computed: bool = False) -> Any:
+def moved(value: Any, seed: int, key: str, step: float | None = None, chance: float = 0.0) -> Any:
     """Each float element one ulp up or down, at random. Zeros stay what they are.
 
     A tensor of integers (a 1 in `1 - mask`, a -10000) stays too: such numbers are exact, and moving them would
-    make a graph look far more sensitive than it is. What may have been `computed` must look exact beyond chance: in
-    float16 and bfloat16 rounding itself gives integers.
+    make a graph look far more sensitive than it is. In float16 and bfloat16 rounding itself gives integers: there they
+    must be so many that chance makes one such tensor in 2 ** `chance`.
     """
     if isinstance(value, list):
-        return [moved(item, seed, f"{key}[{index}]", step, computed) for index, item in enumerate(value)]
+        return [moved(item, seed, f"{key}[{index}]", step, chance) for index, item in enumerate(value)]
     if not isinstance(value, np.ndarray) or dtypes.name_of(value.dtype) not in dtypes.FLOATS or not value.size:
         return value
     with np.errstate(all="ignore"):
-        if _is_exact(value, computed):
+        if _is_exact(value, chance):
             return value
         return _scaled(value, _factors(value, seed, key, step), _moved_dtype(value, step))
 
@@ -123,10 +134,10 @@ def _moved_dtype(value: np.ndarray, step: float | None) -> np.dtype:
 
 
 def moved_rows(table: np.ndarray, indices: np.ndarray, rows: np.ndarray, seed: int, key: str,
-               step: float | None = None, computed: bool = False) -> np.ndarray:
+               step: float | None = None, chance: float = 0.0) -> np.ndarray:
     """`moved(table, ...)[indices]` without moving the rest of the table; `rows` is `table[indices]`."""
     with np.errstate(all="ignore"):
-        exact = _is_exact(table, computed)
+        exact = _is_exact(table, chance)
         if exact or not rows.size:
             return rows if exact else rows.astype(_moved_dtype(table, step))
         factors, dtype = _factors(table, seed, key, step), _moved_dtype(table, step)
@@ -151,19 +162,19 @@ def looked_up(graph: Graph) -> frozenset[str]:
     return frozenset(large)
 
 
-def _is_exact(value: np.ndarray, computed: bool) -> bool:
-    """Integers; those that were `computed` only where rounding could hardly have made them: the type has fractions
+def _is_exact(value: np.ndarray, chance: float) -> bool:
+    """Integers; where `chance` is asked for only those that rounding could hardly have made: the type has fractions
     beside them, and all integers."""
     if not _is_integral(value):
         return False
     epsilon = _epsilon(value.dtype)
-    if not computed or epsilon <= _EPSILON32:
+    if not chance or epsilon <= _EPSILON32:
         return True
     sizes = np.abs(value.astype(np.float64)[value != 0])
     if not sizes.size:
         return True
     steps = epsilon * 2.0 ** np.floor(np.log2(sizes))  # the distance to the next number of the type
-    return bool(steps.max() <= 1) and -float(np.log2(steps).sum()) >= _BITS_OF_CHANCE
+    return bool(steps.max() <= 1) and -float(np.log2(steps).sum()) >= chance
 
 
 def _is_integral(value: np.ndarray) -> bool:
@@ -202,11 +213,16 @@ def _epsilon(dtype: np.dtype) -> float:
     return float(ml_dtypes.finfo(dtype).eps)
 
 
-def vary(twin: Twin, value: Any, key: str) -> Any:
+def vary(twin: Twin, value: Any, key: str, chance: float = 0.0) -> Any:
     """A value as a variation has it."""
     if twin.moved is not None:
-        value = moved(value, twin.moved, key, twin.step, twin.changed)
-    return widen(value) if twin.wide else value
+        value = moved(value, twin.moved, key, twin.step, chance)
+    return widened(twin, value)
+
+
+def widened(twin: Twin, value: Any) -> Any:
+    """A value in the dtypes of a variation."""
+    return widen(value) if twin.wide else extend(value) if twin.extended else value
 
 
 class TwinProgram:
@@ -218,8 +234,9 @@ class TwinProgram:
         self.graph, self.twin, self.fixed = graph, twin, fixed_inputs
         self.changes = changes or Changes()
         self.peak_bytes = 0
+        self._chance = (NEW if self.changes.new else LOST) if twin.changed else 0.0
         self._cache: dict[int, np.ndarray] = {}
-        plain = not twin.wide and twin.moved is None
+        plain = not (twin.wide or twin.extended) and twin.moved is None
         self._tables = frozenset() if plain else looked_up(graph)
         self._replaced = node_function
         hooks = Hooks(constant=None if plain else self._constant, node=self._node if twin.wide else None,
@@ -244,7 +261,7 @@ class TwinProgram:
             found = np.asarray(gather(values)[0])
             if self.twin.moved is not None and not stays:
                 found = moved_rows(values[0], np.asarray(values[1]), found, self.twin.moved, name, self.twin.step,
-                                   self.twin.changed)
+                                   self._chance)
             return [self._widened(found)]
 
         return rows
@@ -265,10 +282,10 @@ class TwinProgram:
         return found
 
     def _widened(self, value: Any) -> Any:
-        return widen(value) if self.twin.wide else value
+        return widened(self.twin, value)
 
     def _vary(self, value: Any, key: str) -> Any:
-        return vary(self.twin, value, key)
+        return vary(self.twin, value, key, self._chance)
 
     def run(self, values: Mapping[str, Any], counting: bool = False) -> dict[str, Any]:
         """Output name -> value, for checked values of all inputs. `counting` measures `peak_bytes`."""

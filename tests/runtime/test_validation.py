@@ -226,9 +226,33 @@ def test_folding_rounds_to_integers_where_the_type_has_no_fractions(dtype: np.dt
 ])
 def test_integers_that_rounding_may_have_made(value: list[float], exact: bool) -> None:
     array = np.array(value, np.float16)
-    assert np.array_equal(twins.moved(array, 0, "k", computed=True), array) is exact
+    assert np.array_equal(twins.moved(array, 0, "k", chance=twins.LOST), array) is exact
     assert np.array_equal(twins.moved(array, 0, "k"), array) is (value != [0.5])
-    assert np.array_equal(twins.moved(array.astype(np.float32), 0, "k", computed=True), array) is (value != [0.5])
+    assert np.array_equal(twins.moved(array.astype(np.float32), 0, "k", chance=twins.LOST), array) is (value != [0.5])
+    assert np.array_equal(twins.moved(array, 0, "k", chance=twins.NEW), array) is (value == [0.0])
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1 + 2.0**-6, False)])
+def test_new_constants_of_half_precision_are_rounded_whatever_they_are(factor: float, right: bool) -> None:
+    """1 / sqrt(1 + 1e-5) is 1 in float16, which is also the scale that was there."""
+    norm = ("s = constant float16[2] [1, 2] b = constant float16[2] [0.5, 0] m = constant float16[2] [2, 1] "
+            "v = constant float16[2] [1, 4] y = BatchNormalization(x, s, b, m, v)")
+    affine = (f"f = constant float16[2, 1] [{factor}, 1] h = constant float16[2, 1] [-1.5, -1] "
+              "t = Mul(x, f) y = Add(t, h)")
+    found = both(norm, affine, header='graph "g" opset 17 (x: float16[2, 2, 3]) -> (y) { %s }')
+    assert found.ok is right, found.summary()
+
+
+@pytest.mark.skipif(not twins.EXTENDS, reason="longdouble is float64 here")
+@pytest.mark.parametrize(("original", "optimized", "right"), [
+    ("t = Reciprocal(x)\n y = Mul(z, t)", "y = Div(z, x)", True),  # 1 / x overflows where x is subnormal
+    ("y = Reciprocal(x)", "a = Relu(x)\n b = Add(a, k)\n y = Reciprocal(b)", False),
+    ("t = Mul(x, k)\n y = Div(z, t)", "y = Mul(z, k)", False),
+])
+def test_float64_that_overflows_inside(original: str, optimized: str, right: bool) -> None:
+    header = 'graph "g" opset 17 (x: float64[40], z: float64[40]) -> (y) { k = constant float64[] 1e-300\n %s }'
+    assert all(validate(parse_graph(header % original), parse_graph(header % optimized), seed=seed).ok is right
+               for seed in range(3))
 
 
 QUANTIZED = """
