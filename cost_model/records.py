@@ -96,8 +96,10 @@ class Record:
                 str(data.get("version", "")),
                 dict(data.get("note") or {}),
             )
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not a timing record: {error!r}") from error
+        except KeyError as error:
+            raise ValueError(f"not a timing record: it lacks {error}") from error
+        except TypeError as error:
+            raise ValueError(f"not a timing record: {error}") from error
         numbers = (*record.samples, record.spread, record.created)
         if record.kind not in KINDS or not all(math.isfinite(each) and each >= 0 for each in numbers):
             raise ValueError("not a timing record: unknown kind, or a time that is negative or not finite")

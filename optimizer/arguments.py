@@ -13,10 +13,11 @@ import typer
 
 from graphs.errors import EgraftError, InvalidOption
 
+from .arguments_timings import app as timings_app
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="egraft: a superoptimizer for tensor graphs.")
 rules_app = typer.Typer(invoke_without_command=True, help="List rules, show one, or check them.")
-timings_app = typer.Typer(no_args_is_help=True, help="The timing database.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(timings_app, name="timings")
 
@@ -244,55 +245,3 @@ def rules_check(
     from .commands import rules_check_command
 
     return rules_check_command(names, instances, seed)
-
-
-Database = Annotated[Path | None, typer.Option("--timings", help="the database (default: the user's cache)")]
-
-
-@timings_app.command(name="show")
-def timings_show(file: Database = None) -> int:
-    """Summary of the timing database."""
-    from .commands import timings_command
-
-    return timings_command("show", file)
-
-
-@timings_app.command(name="hash")
-def timings_hash(file: Database = None) -> int:
-    """Content hash of the timing database."""
-    from .commands import timings_command
-
-    return timings_command("hash", file)
-
-
-@timings_app.command(name="export")
-def timings_export(out: Annotated[Path, typer.Argument(help="JSON lines")], file: Database = None) -> int:
-    """Write all records as JSON lines."""
-    from .commands import timings_command
-
-    return timings_command("export", file, out)
-
-
-@timings_app.command(name="import")
-def timings_import(source: Annotated[Path, typer.Argument(help="JSON lines")], file: Database = None) -> int:
-    """Add records that `export` wrote."""
-    from .commands import timings_command
-
-    return timings_command("import", file, source)
-
-
-@timings_app.command(name="merge")
-def timings_merge(source: Annotated[Path, typer.Argument(help="another database")], file: Database = None) -> int:
-    """Add the records of another database."""
-    from .commands import timings_command
-
-    return timings_command("merge", file, source)
-
-
-@timings_app.command(name="prune")
-def timings_prune(days: Annotated[float, typer.Option(help="remove records older than this")],
-                  file: Database = None) -> int:
-    """Remove old records."""
-    from .commands import timings_command
-
-    return timings_command("prune", file, days=days)

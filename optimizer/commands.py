@@ -289,51 +289,6 @@ def rules_check_command(names: list[str] | None, instances: int, seed: int) -> i
     return 1 if bad else 0
 
 
-def timings_command(action: str, file: Path | None, other: Path | None = None, days: float | None = None) -> int:
-    """`egraft timings show|hash|export|import|merge|prune`."""
-    from collections import Counter
-
-    from cost_model.timings import Timings
-
-    check_database(file)
-    with Timings(None if file is None else str(file)) as timings:
-        if action == "hash":
-            print(timings.content_hash(everything=True))
-        elif action == "show":
-            counts = Counter((record.target, record.fingerprint, record.kind) for record in timings.records())
-            for (target, digest, kind), count in sorted(counts.items()):
-                print(f"{target:18} {kind:8} {count:6}  {timings.fingerprint_text(digest)}")
-            print(f"{counted(sum(counts.values()), 'record')}, hash {timings.content_hash(everything=True)}")
-        elif action == "export":
-            assert other is not None
-            write_lines(other, timings.export_lines())
-        elif action == "prune":
-            removed = timings.prune(None if days is None else days * 86400.0)
-            print(f"{counted(removed, 'record')} removed")
-        else:
-            print(f"{counted(_take(timings, action, other), 'record')} added")
-    return 0
-
-
-def _take(timings: Any, action: str, other: Path | None) -> int:
-    from cost_model.timings import Timings
-
-    if other is None or not other.is_file():
-        raise InvalidInput(f"timings {action}", f"{other} is not a file", "give an existing file")
-    if action == "merge":
-        with other.open("rb") as head:
-            if head.read(len(SQLITE)) != SQLITE:
-                raise InvalidInput(f"timings merge {other}", "not a timing database", "give a file of --timings")
-        with Timings(str(other)) as source:
-            return int(timings.merge(source))
-    try:
-        with other.open(encoding="utf-8") as lines:
-            return int(timings.import_lines(lines))
-    except UnicodeDecodeError:
-        raise InvalidInput(f"timings import {other}", "not a text file", "give what `egraft timings export` wrote"
-                           ) from None
-
-
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Write lines, all or nothing."""
     from .result import write_text

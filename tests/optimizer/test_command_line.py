@@ -373,22 +373,6 @@ def test_impossible_words(words: list[str], model: Path, tmp_path: Path, capsys:
     one_line(capsys)
 
 
-def test_timings(tmp_path: Path, capsys: Output) -> None:
-    database = ["--timings", tmp_path / "t.db"]
-    assert egraft("timings", "show", *database) == 0
-    assert egraft("timings", "export", tmp_path / "lines.json", *database) == 0
-    assert egraft("timings", "import", tmp_path / "lines.json", *database) == 0
-    assert egraft("timings", "hash", *database) == 0
-    capsys.readouterr()
-    for words in (["import", tmp_path / "nowhere"], ["merge", tmp_path / "nowhere"]):
-        assert egraft("timings", *words, *database) == 2
-        one_line(capsys, "nowhere")
-    (tmp_path / "garbage").write_text("garbage\n")
-    for words in (["import", tmp_path / "garbage"], ["merge", tmp_path / "garbage"]):
-        assert egraft("timings", *words, *database) == 2
-        one_line(capsys)
-
-
 def test_bisect(model: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("optimizer.bisect.Options", lambda **values: Options(
         **{**values, "target": "roofline", "timings": str(tmp_path / "t.db")}))

@@ -1,0 +1,130 @@
+"""`egraft timings show|hash|export|import|merge|prune`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphs.errors import InvalidInput, InvalidOption
+from graphs.wording import counted
+
+from .commands import SQLITE, check_database, write_lines
+
+if TYPE_CHECKING:
+    from cost_model.timings import Timings
+
+HERE = "here"
+
+
+def open_database(file: Path | None) -> Timings:
+    """The database that the user names, else the one of the cache."""
+    from cost_model.timings import Timings
+
+    check_database(file)
+    return Timings(None if file is None else str(file))
+
+
+def show_command(file: Path | None, target: str | None, key: str | None) -> int:
+    """A row for each target, device and kind of record; with `key`, the records whose key holds that text."""
+    with open_database(file) as timings:
+        records = [record for record in timings.records(target) if key is None or key in record.key]
+        if key is not None:
+            for record in records:
+                print(f"{record.target:18} {record.kind:8} {record.median:12.4g} +- {record.spread:<10.3g} "
+                      f"{counted(len(record.samples), 'sample'):12} {record.fingerprint}  {record.key}")
+        else:
+            counts = Counter((record.target, record.fingerprint, record.kind) for record in records)
+            own = _own_digests()
+            for (name, digest, kind), count in sorted(counts.items()):
+                mark = HERE if digest in own else "foreign"
+                print(f"{name:18} {kind:8} {count:6}  {digest} {mark:8} {timings.fingerprint_text(digest)}")
+        damaged = timings.damaged()
+        if damaged:
+            print(f"{counted(damaged, 'row')} damaged: misses, which `egraft timings prune` removes")
+        print(f"{timings.path}: {counted(len(records), 'record')}, hash {timings.content_hash(everything=True)}")
+    return 0
+
+
+def _own_digests() -> set[str]:
+    """Fingerprints that are looked up on this machine."""
+    from cost_model.fingerprint import numpy_cpu
+    from cost_model.targets import all_targets
+
+    return {numpy_cpu().digest, *(each.fingerprint.digest for each in all_targets() if each.available() is None)}
+
+
+def hash_command(file: Path | None) -> int:
+    """SHA-256 of all records, whatever their order."""
+    with open_database(file) as timings:
+        print(timings.content_hash(everything=True))
+    return 0
+
+
+def export_command(out: Path, file: Path | None) -> int:
+    """All records as JSON lines."""
+    with open_database(file) as timings:
+        write_lines(out, timings.export_lines())
+    return 0
+
+
+def import_command(sources: Iterable[Path], file: Path | None) -> int:
+    """Add what `export` wrote: all lines of a file or, where one of them is none, nothing of it."""
+    with open_database(file) as timings:
+        for source in sources:
+            _require(source, "import")
+            try:
+                with source.open(encoding="utf-8") as lines:
+                    added = timings.import_lines(lines)
+            except UnicodeDecodeError:
+                raise InvalidInput(f"timings import {source}", "not a text file",
+                                   "give what `egraft timings export` wrote") from None
+            except InvalidInput as error:
+                raise InvalidInput(f"{source}: {error.where}", error.found, error.fix) from None
+            print(f"{source}: {counted(added, 'record')} added")
+    return 0
+
+
+def merge_command(sources: Iterable[Path], file: Path | None) -> int:
+    """Add the records of other databases, which are only read."""
+    from cost_model.timings import Timings
+
+    with open_database(file) as timings:
+        for source in sources:
+            _require(source, "merge")
+            with source.open("rb") as head:
+                if head.read(len(SQLITE)) != SQLITE:
+                    raise InvalidInput(f"timings merge {source}", "not a timing database", "give a file of --timings")
+            with Timings(str(source)) as other:
+                other.writable = False
+                print(f"{source}: {counted(timings.merge(other), 'record')} added")
+    return 0
+
+
+def _require(source: Path, action: str) -> None:
+    if not source.is_file():
+        raise InvalidInput(f"timings {action}", f"{source} is not a file", "give an existing file")
+
+
+def prune_command(file: Path | None, days: float | None, devices: list[str], foreign: bool,
+                  max_mib: float | None) -> int:
+    """Remove records by age, by device and by size; damaged rows go too."""
+    with open_database(file) as timings:
+        known = {record.fingerprint for record in timings.records()}
+        for digest in devices:
+            if digest not in known:
+                raise InvalidOption(f"--fingerprint {digest}", "the database has no records of this fingerprint",
+                                    f"known: {', '.join(sorted(known)) or 'none'}")
+        kept: Any = None
+        if foreign:
+            kept = _own_digests() - set(devices)
+        elif devices:
+            kept = known - set(devices)
+        if days is None and kept is None and max_mib is None:
+            raise InvalidOption("timings prune", "nothing says what to remove",
+                                "give --days, --fingerprint, --foreign or --max-mib")
+        removed = timings.prune(None if days is None else days * 86400.0, kept,
+                                None if max_mib is None else int(max_mib * (1 << 20)))
+        print(f"{counted(removed, 'record')} removed")
+    return 0

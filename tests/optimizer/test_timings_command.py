@@ -1,0 +1,66 @@
+"""`egraft timings ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cost_model.fingerprint import Fingerprint
+from cost_model.timings import Timings
+from optimizer.command_line import main
+
+Output = pytest.CaptureFixture[str]
+
+
+def egraft(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+def one_line(output: Output, *words: str) -> None:
+    """There is a single line on standard error, and it has these words."""
+    lines = output.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("egraft: error["), lines
+    for word in words:
+        assert word in lines[0]
+
+
+def test_timings(tmp_path: Path, capsys: Output) -> None:
+    database = ["--timings", tmp_path / "t.db"]
+    assert egraft("timings", "show", *database) == 0
+    assert egraft("timings", "export", tmp_path / "lines.json", *database) == 0
+    assert egraft("timings", "import", tmp_path / "lines.json", *database) == 0
+    assert egraft("timings", "hash", *database) == 0
+    capsys.readouterr()
+    assert egraft("timings", "prune", *database) == 2
+    one_line(capsys, "--days", "--max-mib")
+    assert egraft("timings", "prune", "--fingerprint", "0", *database) == 2
+    one_line(capsys, "--fingerprint 0", "known: none")
+    for words in (["import", tmp_path / "nowhere"], ["merge", tmp_path / "nowhere"]):
+        assert egraft("timings", *words, *database) == 2
+        one_line(capsys, "nowhere")
+    (tmp_path / "garbage").write_text("garbage\n")
+    for words in (["import", tmp_path / "garbage"], ["merge", tmp_path / "garbage"]):
+        assert egraft("timings", *words, *database) == 2
+        one_line(capsys)
+
+
+def test_timings_between_files(tmp_path: Path, capsys: Output) -> None:
+    here, there = (Fingerprint.of({"cpu": name}) for name in ("here", "there"))
+    for name, device in (("a.db", here), ("b.db", there)):
+        with Timings(tmp_path / name) as timings:
+            timings.add(f"of {name}", "t:cpu", device, "node", [1e-3], 1e-3)
+    database = ["--timings", tmp_path / "all.db"]
+    assert egraft("timings", "merge", tmp_path / "a.db", tmp_path / "b.db", *database) == 0
+    assert egraft("timings", "export", tmp_path / "lines", *database) == 0
+    assert egraft("timings", "import", tmp_path / "lines", *database) == 0
+    assert [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()] == [
+        "1 record added", "1 record added", "0 records added"]
+    assert egraft("timings", "show", "--key", "of a", *database) == 0
+    assert "of a.db" in (shown := capsys.readouterr().out) and "of b.db" not in shown
+    assert egraft("timings", "prune", "--fingerprint", there.digest, *database) == 0
+    assert egraft("timings", "show", *database) == 0
+    shown = capsys.readouterr().out
+    assert "1 record removed" in shown and "there" not in shown and "foreign" in shown
+    assert egraft("timings", "prune", "--foreign", *database) == 0
+    assert "1 record removed" in capsys.readouterr().out
