@@ -92,8 +92,10 @@ def perform(job: Job, connection: Connection) -> Outcome:
             connection.send_bytes(b"c" + pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
             last = time.perf_counter()
 
-    contents = None if job.folding is None else Contents(job.tables, job.stored, job.folding)
-    saturation = Saturation(job.tables, find_rules(job.rules), job.budget, checkpoint, contents)
+    rules = find_rules(job.rules)
+    exact = all(rule.exactness == "exact" for rule in rules)
+    contents = None if job.folding is None else Contents(job.tables, job.stored, job.folding, exact)
+    saturation = Saturation(job.tables, rules, job.budget, checkpoint, contents)
     return saturation.run()
 
 

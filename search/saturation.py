@@ -109,7 +109,8 @@ class Saturation:
         self.known: list[set[str]] = [set() for _ in self.rules]  # texts of each rule's queries
         self.by_rule: list[list[Variant]] = [[] for _ in self.rules]
         self.arities: dict[tuple[str, str], list[int]] = {}
-        self.snapshot = Snapshot(tables, contents)
+        # Where all rules are exact nothing may rest on bits that are this runtime's own.
+        self.snapshot = Snapshot(tables, contents, all(rule.exactness == "exact" for rule in self.rules))
         self.reader = Reader(self.snapshot)
 
     def run(self) -> Outcome:

@@ -45,7 +45,7 @@ def conflicting(a: TensorType | None, b: TensorType | None) -> bool:
 class Snapshot:
     """Classes, by the smallest label in each; `classes[label]` of labels made since is the label itself."""
 
-    def __init__(self, tables: Tables, contents: Contents | None = None) -> None:
+    def __init__(self, tables: Tables, contents: Contents | None = None, exact: bool = False) -> None:
         self.tables, self.contents = tables, contents
         self.classes: list[int] = []
         self.members: dict[int, list[int]] = {}
@@ -55,7 +55,7 @@ class Snapshot:
         self.told: set[int] = set()
         self._swaps: set[Term] = set()
         self.conflicts: list[tuple[tuple[int, int], tuple[str, str]]] = []
-        self.values = Values(tables)
+        self.values = Values(tables, exact)
         self.computed: list[tuple[int, int]] = []  # labels of constants that were found to be equal to the bit
 
     def update(self, classes: list[int]) -> News:

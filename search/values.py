@@ -8,18 +8,21 @@ import numpy as np
 
 from graphs.constants import Constant
 from graphs.ir import Node
-from rules.form import from_form
+from graphs.types import TensorType
+from rules.form import Spelling, from_form
 from runtime.execute import evaluate
+from runtime.reproducible import gives_same_bits
 
 from .budget import Folding
 from .terms import ABSENT, SMALL, Tables
 
 
 class Values:
-    """Elements of terms over small constants, worked out once for each label."""
+    """Elements of terms over small constants, worked out once for each label. `exact`: only what every runtime
+    computes to the same bits."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
+    def __init__(self, tables: Tables, exact: bool = False) -> None:
+        self.tables, self.exact = tables, exact
         self._known: dict[int, Constant | None] = {}
 
     def of(self, label: int) -> Constant | None:
@@ -40,7 +43,7 @@ class Values:
         inputs = [None if arg == ABSENT else self.of(arg) for arg in term.args]
         if any(value is None and arg != ABSENT for value, arg in zip(inputs, term.args, strict=True)):
             return None
-        results = compute(tables, label, inputs)
+        results = compute(tables, label, inputs, self.exact)
         return results[0] if results and results[0].type == type_ else None
 
 
@@ -48,11 +51,11 @@ class Contents:
     """What terms over constants of any size compute, within a budget, and which of them are equal to the bit.
 
     `stored` holds the elements of constants by their leaf's index. A constant that is computed is known by its digest;
-    its elements are kept for what is computed from it.
+    its elements are kept for what is computed from it. `exact`: only what every runtime computes to the same bits.
     """
 
-    def __init__(self, tables: Tables, stored: Mapping[int, Constant], folding: Folding) -> None:
-        self.tables, self.stored, self.folding = tables, stored, folding
+    def __init__(self, tables: Tables, stored: Mapping[int, Constant], folding: Folding, exact: bool = False) -> None:
+        self.tables, self.stored, self.folding, self.exact = tables, stored, folding, exact
         self.left_out: set[int] = set()  # labels of nodes that the budget did not allow
         self._spent = 0.0
         self._results: dict[int, tuple[Constant, ...] | None] = {}  # label of an operator's node -> its outputs
@@ -124,7 +127,7 @@ class Contents:
         if missing:
             return None
         self._spent += needed
-        return compute(tables, label, inputs)
+        return compute(tables, label, inputs, self.exact)
 
     def _is_left_out(self, label: int) -> bool:
         """A stored constant that is not at hand, or what could not be computed for want of budget."""
@@ -144,14 +147,46 @@ def storable(constants: Mapping[int, Constant], folding: Folding) -> dict[int, C
     return found
 
 
-def compute(tables: Tables, label: int, inputs: Sequence[Constant | None]) -> tuple[Constant, ...] | None:
-    """The outputs of a term's node over constants, by the runtime's kernel; None where it does not compute."""
+def is_reproducible(tables: Tables, label: int) -> bool:
+    """Does every runtime compute what a label is from constants to the same bits?"""
+    waiting, seen = [label], set[int]()
+    while waiting:
+        at = waiting.pop()
+        if at == ABSENT or at in seen or tables.leaf_of(at) is not None:
+            continue
+        seen.add(at)
+        waiting += tables.terms[at].args
+        if tables.kind(at) == "op":
+            inputs = [None if arg == ABSENT else tables.types[arg] for arg in tables.terms[at].args]
+            spelled = _spelled(tables, at, inputs)
+            if isinstance(spelled, str) or not _same_bits(tables, at, spelled, inputs):
+                return False
+    return True
+
+
+def _spelled(tables: Tables, label: int, types: Sequence[TensorType | None]) -> Spelling | str:
     term = tables.terms[label]
-    head, first = tables.heads[term.head], tables.types[label]
-    outputs = tables.output_types.get(label) or (first,)
+    head = tables.heads[term.head]
+    return from_form(head.op, head.domain, tables.attrs[term.attr], types, _outputs(tables, label)[0])
+
+
+def _outputs(tables: Tables, label: int) -> Sequence[TensorType | None]:
+    return tables.output_types.get(label) or (tables.types[label],)
+
+
+def _same_bits(tables: Tables, label: int, spelled: Spelling, inputs: Sequence[TensorType | None]) -> bool:
+    return gives_same_bits(spelled.op, tables.heads[tables.terms[label].head].domain, spelled.attrs,
+                           [type_ for type_ in inputs if type_ is not None], _outputs(tables, label))
+
+
+def compute(tables: Tables, label: int, inputs: Sequence[Constant | None],
+            exact: bool = False) -> tuple[Constant, ...] | None:
+    """The outputs of a term's node over constants, by the runtime's kernel; None where it does not compute (with
+    `exact` also where another runtime may compute other bits)."""
+    head, outputs = tables.heads[tables.terms[label].head], _outputs(tables, label)
     types = [None if value is None else value.type for value in inputs]
-    spelled = from_form(head.op, head.domain, tables.attrs[term.attr], types, outputs[0])
-    if isinstance(spelled, str):
+    spelled = _spelled(tables, label, types)
+    if isinstance(spelled, str) or (exact and not _same_bits(tables, label, spelled, types)):
         return None
     names = tuple("" if value is None else f"v{at}" for at, value in enumerate(inputs))
     made = tuple(f"y{at}" for at in range(len(outputs)))

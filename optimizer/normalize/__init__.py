@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.onnx_io.functions import inline_functions
+from runtime.reproducible import is_reproducible
 
 from .branches import inline_constant_branches, narrow_branches
 from .cleanup import (
@@ -24,7 +25,6 @@ from .cleanup import (
     remove_identities,
 )
 from .folding import fold_constants, fold_reproducible
-from .reproducible import is_reproducible
 from .shapes import resolve_shapes
 
 _log = logging.getLogger(__name__)

@@ -12,10 +12,10 @@ from graphs.ir import Graph, Node
 from graphs.operators import find, is_pure
 from graphs.types import TensorType
 from runtime.execute import evaluate
+from runtime.reproducible import is_reproducible
 
 from .cleanup import reader_counts
 from .memory import LEAST_BYTES, Place
-from .reproducible import is_reproducible
 
 # A folded result may make the file larger than what it replaces by this much; more where the model is large anyway.
 GROWTH_BYTES = 65536

@@ -9,8 +9,8 @@ from graphs.builder import Builder
 from graphs.ir import Graph
 from graphs.onnx_io import proto_bytes
 from optimizer import optimize
-from optimizer.normalize.reproducible import OPERATORS
 from runtime import run as run_here
+from runtime.reproducible import OPERATORS
 
 ort = pytest.importorskip("onnxruntime")
 OPTIONS = {"target": "roofline", "effort": "low", "objective": "nodes"}

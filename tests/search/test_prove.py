@@ -73,6 +73,17 @@ def test_exact_rules_join_what_is_only_moved() -> None:
     assert not prove(SCALED, FOLDED, EXACT).joined
 
 
+@pytest.mark.parametrize("shape", [(N, N), ()])  # guards see the elements of small constants
+def test_exact_proofs_rest_on_no_bits_of_our_own(shape: tuple[int, ...]) -> None:
+    w = DRAW.standard_normal(shape).astype(np.float32)
+    for op, value, alike in (("Exp", np.exp(w), False), ("Sqrt", np.sqrt(np.abs(w)), True)):
+        body = f"a = Abs(w) v = {op}(a) y = Mul(x, v)" if alike else f"v = {op}(w) y = Mul(x, v)"
+        computed, given = model(body, w=w), model("y = Mul(x, v)", v=value)
+        assert prove(computed, given, EXACT).joined is alike
+        proof = prove(computed, given, ROUNDING)
+        assert proof.joined and proof.exactness == ("exact" if alike else "rounding")
+
+
 def test_outputs_of_a_node_with_several_are_constants_each() -> None:
     parts = model("a, b = Split(w, axis=1, split=[15, 25]) t = MatMul(x, b) u = MatMul(x, a) "
                   "y = Concat(t, u, axis=1)", w=W)

@@ -8,9 +8,11 @@ defined only for some values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from graphs.dtypes import FLOATS
 from graphs.ir import Graph, Node
-from graphs.types import TensorType
+from graphs.types import TensorType, Type
 
 _NAMES = """
     Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Compress Concat ConstantOfShape DepthToSpace
@@ -24,12 +26,19 @@ EXACT_DTYPES = frozenset({"bool", "string", "int4", "uint4", "int2", "uint2", *(
 
 
 def is_reproducible(graph: Graph, node: Node) -> bool:
-    """Does every runtime compute the same bits? So do the operators above (those that scatter only without adding
-    up), and all others on integers, bools and strings alone."""
-    if not node.domain and node.op in OPERATORS:
-        return node.attrs.get("reduction") in (None, "none")
-    types = [graph.type_of(name) for name in (*node.inputs, *node.outputs) if name]
-    if node.op in ("Cast", "CastLike") and not node.domain and all(isinstance(type_, TensorType) for type_ in types):
+    """Does every runtime compute the same bits?"""
+    inputs, outputs = ([graph.type_of(name) for name in names if name] for names in (node.inputs, node.outputs))
+    return gives_same_bits(node.op, node.domain, node.attrs, inputs, outputs)
+
+
+def gives_same_bits(op: str, domain: str, attrs: Mapping[str, object], inputs: Sequence[Type | None],
+                    outputs: Sequence[Type | None]) -> bool:
+    """`is_reproducible` of a node with these types: so are the operators above (those that scatter only without adding
+    up), casts to floats, and all others on integers, bools and strings alone."""
+    if not domain and op in OPERATORS:
+        return attrs.get("reduction") in (None, "none")
+    types = [*inputs, *outputs]
+    if op in ("Cast", "CastLike") and not domain and all(isinstance(type_, TensorType) for type_ in types):
         source, target = types[0].dtype, types[-1].dtype  # type: ignore[union-attr]
         if target in FLOATS and source in (*FLOATS, *EXACT_DTYPES - {"string"}):
             return True
