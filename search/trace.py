@@ -16,8 +16,10 @@ from graphs.ir import Graph, Node
 from .saturated import ENode, Saturated
 from .saturation import COMPUTED, Firing
 from .selection import Selection, order_of
-from .steps import Patch, Step, replay, same_graph, texts, value_keys
+from .rewriter import replay
+from .steps import Patch, Step, same_graph, texts, value_keys
 from .trace_state import State
+from .values import is_reproducible
 
 __all__ = ["Step", "rebuild", "replay", "same_graph"]
 
@@ -241,7 +243,10 @@ class Tracer:
     def _rule(self, firing: Firing) -> tuple[str, str, str]:
         """Name, exactness and meaning."""
         if firing.rule == COMPUTED:
-            return "computed-constant", "exact", "What depends on constants alone is this constant, to the bit."
+            alike = all(is_reproducible(self.saturated.tables, label) for pair in firing.roots for label in pair)
+            return ("computed-constant", "exact" if alike else "rounding",
+                    "What depends on constants alone is this constant, to the bit"
+                    + ("." if alike else " where egraft computes it."))
         rule = self.saturated.rule_of(firing)
         return rule.name, rule.exactness, rule.meaning
 
