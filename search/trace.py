@@ -16,8 +16,7 @@ from graphs.ir import Graph, Node
 from .saturated import ENode, Saturated
 from .saturation import COMPUTED, Firing
 from .selection import Selection, order_of
-from .rewriter import replay
-from .steps import Patch, Step, same_graph, texts, value_keys
+from .steps import Patch, Step, replay, same_graph, texts, value_keys
 from .trace_state import State
 from .values import is_reproducible
 
