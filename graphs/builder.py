@@ -24,7 +24,7 @@ from .canonical import DEFAULT_OPSET, complete, plain, static_value, version_at
 from .constants import Constant
 from .dims import DimLike, parse_dim, symbol
 from .errors import InvalidModel
-from .inference import Scope, infer, infer_nested_of, infer_node, opaque_types
+from .inference import Scope, contents, infer, infer_nested_of, infer_node, opaque_types
 from .ir import Graph, NameSupply, Node
 from .operators import RUNTIME, Operator, find, schema
 from .structure import check_structure, drop_unused_constants
@@ -121,9 +121,27 @@ class Builder:
             raise AttributeError(f"Builder has no attribute {op!r}")
         return lambda *inputs, **attrs: self.op(op, *inputs, **attrs)
 
+    @classmethod
+    def continuing(cls, graph: Graph) -> Builder:
+        """A builder that adds to a graph (to it, not to a copy), at the opset of the graph."""
+        b = cls(graph.name, graph.opset or DEFAULT_OPSET, graph.opsets)
+        known = contents(graph)
+        b._graph, b._names = graph, NameSupply(graph.names())
+        b.scope = Scope(graph.types, graph.constants, known, None, "", b._opsets)
+        return b
+
     def nested(self, name: str = "body") -> Builder:
         """A builder for a nested graph."""
         return Builder(name, parent=self)
+
+    @property
+    def unfinished(self) -> Graph:
+        """The graph under construction, as it is now."""
+        return self._graph
+
+    def fresh(self, stem: str) -> str:
+        """A name that no value has, and that none gets from now on."""
+        return self._names.fresh(stem)
 
     # Values
 

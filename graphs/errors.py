@@ -107,6 +107,13 @@ class ExecutionFailed(EgraftError):
     title = "A node failed while the graph ran"
 
 
+class NotDifferentiable(EgraftError):
+    """An operator between an output and what it is differentiated by has no gradient row."""
+
+    code = "not-differentiable"
+    title = "The graph cannot be differentiated"
+
+
 class TargetUnavailable(EgraftError):
     """The target's runtime or device is not there."""
 

@@ -3,6 +3,10 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# At once, not when first asked for: the function has the name of its package, and importing the package later would
+# put the package in its place. `from runtime.gradients import ...` finds the package either way.
+from .gradients import gradients, jvp
+
 if TYPE_CHECKING:
     from .session import Session as Session
     from .session import run as run
@@ -10,10 +14,9 @@ if TYPE_CHECKING:
     from .validation import validate as validate
 
 # Looked up when first asked for: reading the kernel tables need not load the rest, and the other way round.
-_HOME = {"Session": "session", "run": "session", "validate": "validation", "Validation": "validation",
-         "gradients": "autodiff", "jvp": "autodiff"}
+_HOME = {"Session": "session", "run": "session", "validate": "validation", "Validation": "validation"}
 
-__all__ = ["Session", "Validation", "run", "validate"]
+__all__ = ["Session", "Validation", "gradients", "jvp", "run", "validate"]
 
 
 def __getattr__(name: str) -> Any:

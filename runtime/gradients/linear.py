@@ -1,0 +1,9 @@
+"""Gradient rows of the operators that contract axes."""
+
+from __future__ import annotations
+
+from .rows import Row
+
+ROWS: dict[str, Row] = {}
+
+ABSENT: dict[str, str] = {}

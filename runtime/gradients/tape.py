@@ -1,0 +1,116 @@
+"""The builder that goes on where a graph ends, and what is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, count
+
+from graphs.builder import Builder, Value
+from graphs.canonical import version_at
+from graphs.errors import InvalidOption, NotDifferentiable
+from graphs.ir import Graph, Node
+from graphs.onnx_io import writable
+from graphs.types import TensorType
+
+from .site import float_dtype
+
+WORKING_OPSET = 18  # has all that rows build: ScatterElements with a sum, axes of reductions as inputs
+
+
+def tape(graph: Graph) -> tuple[Builder, list[Node]]:
+    """A builder that continues a copy of the graph, and the nodes of that copy in topological order.
+
+    Rows build at opset 18 or later, where all nodes of the graph have a form there; `finish` goes back.
+    """
+    copy = graph.copy()
+    copy.sort()
+    if 0 < copy.opset < WORKING_OPSET and all(
+        writable(node, WORKING_OPSET, each) is None for each in copy.walk() for node in each.nodes
+    ):
+        _set_opset(copy, WORKING_OPSET)
+    return Builder.continuing(copy), list(copy.nodes)
+
+
+def _set_opset(graph: Graph, opset: int) -> None:
+    graph.opsets = {**graph.opsets, "": opset}
+    for each in graph.walk():
+        for node in each.nodes:
+            if not node.is_opaque and not node.domain:
+                node.version = version_at(node.op, "", opset)
+
+
+def known(b: Builder, name: str, option: str) -> None:
+    """Raise InvalidOption unless the name is a value of floats."""
+    if name not in values(b):
+        raise InvalidOption(option, f"the graph has no value {name!r}", "name an input, initializer or inner value")
+    if float_dtype(b, name) is None:
+        raise InvalidOption(option, f"{name!r} is {b.scope.lookup(name)[0]}", "only floats have derivatives")
+
+
+def values(b: Builder) -> set[str]:
+    """Names of all values of the outermost graph so far."""
+    graph = b.unfinished
+    return {*graph.inputs, *graph.constants, *(name for node in graph.nodes for name in node.outputs if name)}
+
+
+def add_input(b: Builder, name: str, like: Value) -> Value:
+    """The value of this name, or else a new input of the type of `like`."""
+    if name in values(b):
+        return Value(b, name)
+    if not isinstance(like.type, TensorType):
+        raise InvalidOption(name, f"the type of {like.name!r} is not known", "name a value of known type")
+    return b.input(name, like.type.dtype, like.type.shape)
+
+
+def finish(b: Builder, kept: int, results: Sequence[tuple[str, Value]], original: Graph) -> Graph:
+    """The graph with more outputs: without new nodes that nothing uses, at the original opset if that has a form
+    for all nodes, else at the opset it was built at."""
+    graph = b.unfinished
+    before = original.names()
+    renamed: dict[str, str] = {}  # an output renames the node output that it is
+    for wanted, value in results:
+        now = Value(b, renamed.get(value.name, value.name))
+        if now.name in before:
+            now = b.Identity(now)
+        old = now.name
+        renamed[old] = b.output(now, _free(graph, wanted)).name
+    _drop_unused(graph, kept)
+    _settle_opset(graph, original, kept)
+    return b.graph()
+
+
+def _free(graph: Graph, stem: str) -> str:
+    """The name, or with a number if a value has it."""
+    taken = graph.names()
+    return next(name for name in chain([stem], (f"{stem}_{k}" for k in count(1))) if name not in taken)
+
+
+def _settle_opset(graph: Graph, original: Graph, kept: int) -> None:
+    built = graph.opset
+    if built == original.opset:
+        for node in graph.nodes[kept:]:
+            reason = writable(node, built, graph)
+            if reason is not None:
+                raise NotDifferentiable(node.label, f"the gradient needs a node that has no form here: {reason}",
+                                        f"raise the model to opset {WORKING_OPSET}")
+    elif all(writable(node, original.opset, each) is None for each in graph.walk() for node in each.nodes):
+        _set_opset(graph, original.opset)
+
+
+def mark_origins(b: Builder, start: int, node: Node) -> None:
+    """Note on the nodes from position `start` on that they come from a node."""
+    for made in b.unfinished.nodes[start:]:
+        made.origins = made.origins or (node.name or node.outputs[0],)
+
+
+def _drop_unused(graph: Graph, kept: int) -> None:
+    """Take away new nodes (from position `kept` on) whose outputs nobody reads."""
+    used = set(graph.outputs)
+    for node in graph.nodes[:kept]:
+        used.update(node.uses)
+    fresh: list[Node] = []
+    for node in reversed(graph.nodes[kept:]):
+        if not used.isdisjoint(node.outputs):
+            fresh.append(node)
+            used.update(node.uses)
+    graph.nodes[kept:] = reversed(fresh)
