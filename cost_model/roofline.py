@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from graphs.constants import Constant
+from graphs.dims import Expr, evaluate
 from graphs.ir import Graph, Node
+from graphs.operators.control_flow import stays_true
 
 from .node_costs import node_work
 from .peaks import Peaks
@@ -21,10 +24,13 @@ class GraphRoofline:
 
     `flops`: operations; `unique_bytes`: inputs, outputs and what is read of weights, each once: what must
     move however the graph is computed; `traffic_bytes`: what moves if each node reads and writes memory;
-    `intensity`: operations per unique byte. `lower_bound` seconds: at peak rates, without overhead;
-    `kernels_bound`: the same node by node, launch overhead included. `launches`: nodes that do something at
-    run time (views and what depends on constants alone are not among them). `unknown`: nodes whose shapes
-    are unknown or that hold nested graphs; their work is not counted.
+    `intensity`: operations per unique byte. `lower_bound` seconds: at peak rates, without overhead, and
+    what sets it: `bound`, `compute` or `memory`; `kernels_bound`: the same node by node, launch overhead
+    included. `launches`: nodes that do something at run time (views and what depends on constants alone are
+    not among them). `unknown`: nodes whose shapes are unknown; their work is not counted.
+
+    Of an If the branch counts that takes longer at peak rates; bodies of Loop and Scan count as often as
+    they run, once where only the data tell how often (`loops_once`: how many such loops).
     """
 
     flops: float
@@ -32,71 +38,168 @@ class GraphRoofline:
     traffic_bytes: float
     intensity: float
     lower_bound: float
+    bound: str
     kernels_bound: float
     launches: int
     unknown: int
+    loops_once: int
     threads: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        return asdict(self)
+    def to_dict(self, seconds: float | None = None) -> dict[str, Any]:
+        """JSON types. With measured `seconds`, `achieved`: the lower bound's share of them."""
+        achieved = self.lower_bound / seconds if seconds else None
+        return {**asdict(self), "seconds": seconds, "achieved": achieved}
+
+
+@dataclass
+class _Count:
+    """Sums over nodes; `read` holds bytes read of each constant (by identity: names may recur in other bodies)."""
+
+    flops: float = 0.0
+    traffic: float = 0.0
+    kernels: float = 0.0
+    launches: int = 0
+    unknown: int = 0
+    loops_once: int = 0
+    read: dict[int, float] = field(default_factory=dict)
+
+    def add(self, other: _Count, times: int = 1) -> None:
+        """Add what runs `times` times; constants are read once however often."""
+        self.flops += times * other.flops
+        self.traffic += times * other.traffic
+        self.kernels += times * other.kernels
+        self.launches += times * other.launches
+        self.unknown += other.unknown
+        self.loops_once += other.loops_once
+        for place, count in other.read.items():
+            self.read[place] = self.read.get(place, 0.0) + count
+
+
+@dataclass(frozen=True)
+class _Device:
+    sizes: Mapping[str, int]
+    peaks: Peaks
+    launch: float
 
 
 def graph_roofline(graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch: float = 0.0) -> GraphRoofline:
-    """The roofline of a graph (nested graphs left out) at sizes of its symbols. Types must have been
+    """The roofline of a graph, nested graphs included, at sizes of its symbols. Types must have been
     inferred.
 
     `launch` is the overhead of a node in seconds.
     """
-    folded = set(graph.constants)
-    flops = traffic = kernels = 0.0
-    launches = unknown = 0
-    for node in graph.nodes:
-        if node.uses and all(name in folded for name in node.uses):  # computed when the model is loaded
-            folded.update(node.outputs)
-            continue
-        spec = spec_of(graph, node, sizes)
-        if is_view(spec):
-            continue
-        launches += 1
-        found = node_work(spec)
-        if found is None:
-            unknown += 1
-            continue
-        flops += found.flops
-        traffic += found.bytes
-        kernels += peaks.seconds(found.flops, found.bytes) + launch
-    unique = _unique_bytes(graph, sizes)
+    constants: dict[int, Constant] = {}
+    found = _count(graph, _Device(sizes, peaks, launch), {}, constants)
+    unique = sum(min(count, float(constants[place].nbytes)) for place, count in found.read.items())
+    for name in [*graph.inputs, *graph.outputs]:
+        type_ = static_type(graph.type_of(name), sizes)
+        if type_ is not None and name not in graph.constants:
+            unique += type_.static_bytes or 0.0
+    seconds = peaks.seconds(found.flops, unique)
     return GraphRoofline(
-        flops,
+        found.flops,
         unique,
-        traffic,
-        flops / unique if unique else 0.0,
-        peaks.seconds(flops, unique),
-        kernels,
-        launches,
-        unknown,
+        found.traffic,
+        found.flops / unique if unique else 0.0,
+        seconds,
+        "compute" if seconds > 0 and found.flops / peaks.flops >= seconds else "memory",
+        found.kernels,
+        found.launches,
+        found.unknown,
+        found.loops_once,
         peaks.threads,
     )
 
 
-def _bytes_read(graph: Graph, node: Node, name: str, sizes: Mapping[str, int]) -> float:
+def _count(graph: Graph, device: _Device, outer: Mapping[str, Constant], constants: dict[int, Constant]) -> _Count:
+    """What the nodes of a graph do, whose surroundings have the constants `outer`; `constants` takes all that are
+    read."""
+    found = _Count()
+    visible = {**outer, **graph.constants}
+    folded = set(visible)
+    for node in graph.nodes:
+        for name in node.inputs:
+            if name in visible:
+                place = id(visible[name])
+                constants[place] = visible[name]
+                found.read[place] = found.read.get(place, 0.0) + _bytes_read(graph, node, visible, name, device.sizes)
+        uses = node.uses
+        if uses and all(name in folded for name in uses):  # computed when the model is loaded
+            folded.update(node.outputs)
+            continue
+        if node.holds_graphs:
+            _count_bodies(graph, node, device, visible, constants, found)
+            continue
+        spec = spec_of(graph, node, device.sizes)
+        if is_view(spec):
+            continue
+        found.launches += 1
+        work = node_work(spec)
+        if work is None:
+            found.unknown += 1
+            continue
+        found.flops += work.flops
+        found.traffic += work.bytes
+        found.kernels += device.peaks.seconds(work.flops, work.bytes) + device.launch
+    return found
+
+
+def _count_bodies(graph: Graph, node: Node, device: _Device, visible: Mapping[str, Constant],
+                  constants: dict[int, Constant], found: _Count) -> None:
+    """Add a node that holds graphs: its own launch, and its bodies as often as they run."""
+    bodies = [_count(_seeing(graph, body, visible), device, visible, constants) for body in node.graphs]
+    found.launches += 1
+    found.kernels += device.launch
+    if node.op == "If" and not node.domain:
+        found.add(max(bodies, key=lambda each: each.kernels))
+        return
+    rounds = _rounds(graph, node, device.sizes)
+    found.loops_once += rounds is None
+    for body in bodies:
+        found.add(body, 1 if rounds is None else rounds)
+
+
+def _seeing(graph: Graph, body: Graph, visible: Mapping[str, Constant]) -> Graph:
+    """The body with types and constants of what it reads from outside; nodes are shared."""
+    captured = [name for name in body.captured() if name]
+    types = {name: graph.types[name] for name in captured if name in graph.types}
+    known = {name: visible[name] for name in captured if name in visible}
+    return Graph(body.name, list(body.inputs), list(body.outputs), body.nodes, {**known, **body.constants},
+                 {**types, **body.types}, opsets=graph.opsets)
+
+
+def _rounds(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int | None:
+    """How often a body runs, None where only the data tell (or nobody knows the operator)."""
+    body = node.attrs.get("body")
+    if not isinstance(body, Graph) or node.domain or node.is_opaque:
+        return None
+    if node.op == "Scan":
+        return _scanned(graph, node, sizes)
+    trips = graph.constants.get(node.inputs[0]) if node.op == "Loop" and node.inputs[0] else None
+    starts = len(node.inputs) < 2 or not node.inputs[1] or (
+        (first := graph.constants.get(node.inputs[1])) is not None and bool(first.array.all()))
+    if trips is None or trips.size != 1 or not starts or not stays_true(body):
+        return None
+    return max(0, int(trips.array.reshape(-1)[0]))
+
+
+def _scanned(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int | None:
+    count = node.attrs.get("num_scan_inputs")
+    if not isinstance(count, int) or not 0 < count <= len(node.inputs):
+        return None
+    axes = node.attrs.get("scan_input_axes")
+    axis = axes[0] if isinstance(axes, tuple) and axes else 0
+    type_ = graph.type_of(node.inputs[len(node.inputs) - count])
+    if type_ is None or type_.shape is None or not -len(type_.shape) <= axis < len(type_.shape):
+        return None
+    dim = type_.shape[axis]
+    return evaluate(dim, sizes) if isinstance(dim, Expr) else int(dim)
+
+
+def _bytes_read(graph: Graph, node: Node, visible: Mapping[str, Constant], name: str,
+                sizes: Mapping[str, int]) -> float:
     """Bytes of a constant that a node reads: of a table that is looked up, no more than comes out."""
     if node.op in ("Gather", "GatherElements", "GatherND") and name == node.inputs[0]:
         found = static_type(graph.type_of(node.outputs[0]), sizes)
         return float(found.static_bytes or 0.0) if found is not None else 0.0
-    return float(graph.constants[name].nbytes)
-
-
-def _unique_bytes(graph: Graph, sizes: Mapping[str, int]) -> float:
-    touched: dict[str, float] = {}
-    for node in graph.nodes:
-        for name in node.uses:
-            if name in graph.constants:
-                touched[name] = touched.get(name, 0.0) + _bytes_read(graph, node, name, sizes)
-    total = sum(min(count, float(graph.constants[name].nbytes)) for name, count in touched.items())
-    for name in [*graph.inputs, *graph.outputs]:
-        type_ = static_type(graph.type_of(name), sizes)
-        if type_ is not None and name not in graph.constants:
-            total += type_.static_bytes or 0.0
-    return total
+    return float(visible[name].nbytes)

@@ -68,7 +68,7 @@ def _states(site: Site, body: Graph, names: Sequence[str]) -> list[Type | None]:
     return [_outward(site, position, body.types.get(name)) for position, name in enumerate(names)]
 
 
-def _stays_true(body: Graph) -> bool:
+def stays_true(body: Graph) -> bool:
     """Whether the body hands its condition on, or gives a constant true."""
     condition = body.outputs[0]
     for node in body.nodes:
@@ -83,7 +83,7 @@ def _rounds(site: Site, body: Graph) -> DimLike:
     """The number of rounds of a Loop, unknown unless only the trip count decides."""
     trips, condition = site.content(0), site.content(1)
     starts = condition == (1,) or (site.type(1) is None and len(site.types) < 2)
-    if trips is None or len(trips) != 1 or not starts or not _stays_true(body):
+    if trips is None or len(trips) != 1 or not starts or not stays_true(body):
         return site.unknown_dim(site.outputs * _SPREAD)
     return trips[0] if at_least(trips[0], 0) else largest(trips[0], 0)
 
