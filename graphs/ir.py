@@ -81,6 +81,14 @@ class Node:
         first = next((name for name in self.outputs if name), "")
         return f"{self.op} {self.name or first!r}" if not self.domain else f"{self.domain}.{self.op} {self.name!r}"
 
+    def rename_uses(self, renaming: Mapping[str, str]) -> None:
+        """Read new names instead of old ones, in nested graphs too (unless they define the name)."""
+        if not renaming.keys().isdisjoint(self.inputs):
+            self.inputs = tuple([renaming.get(name, name) for name in self.inputs])
+        for graph in self.graphs if self.holds_graphs else ():
+            own = set(graph.inputs) | set(graph.constants) | {o for n in graph.nodes for o in n.outputs}
+            graph.rename_uses({a: b for a, b in renaming.items() if a not in own}, outputs=True)
+
     def copy(self) -> Node:
         """A copy that shares constants; nested graphs are copied."""
         attrs = {name: _copy_attribute(value) for name, value in self.attrs.items()}
@@ -177,13 +185,8 @@ class Graph:
         """
         if not renaming:
             return
-        renamed = renaming.keys()
         for node in self.nodes:
-            if not renamed.isdisjoint(node.inputs):
-                node.inputs = tuple([renaming.get(name, name) for name in node.inputs])
-            for graph in node.graphs if node.holds_graphs else ():
-                own = set(graph.inputs) | set(graph.constants) | {o for n in graph.nodes for o in n.outputs}
-                graph.rename_uses({a: b for a, b in renaming.items() if a not in own}, outputs=True)
+            node.rename_uses(renaming)
         if outputs:
             self.outputs = [renaming.get(name, name) for name in self.outputs]
 

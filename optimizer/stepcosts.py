@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from cost_model.node_costs import NodeCosts
 from cost_model.signature import alike
-from graphs.ir import Graph, NameSupply, Node
-from rules.apply import remove_dead
-from search.steps import apply_patch
+from graphs.ir import Graph, Node
+from search.steps import Rewriter
 
 from . import journal
 from .replay import Stored, rewrite_of
 
-LIMIT = 250_000  # steps times nodes: beyond, pricing each prefix would take longer than the search
-
 
 class _Total:
-    """The predicted seconds of a graph that changes, each node priced once, and nodes that are alike together."""
+    """The predicted seconds of a graph that changes: only nodes that changed are priced again, and nodes that are alike
+    once."""
 
-    def __init__(self, costs: NodeCosts) -> None:
+    def __init__(self, graph: Graph, costs: NodeCosts) -> None:
         self.costs = costs
-        self._known: dict[int, tuple[Node, tuple[str, ...], float | None]] = {}
         self._alike: dict[tuple[object, ...], float] = {}
+        self.start(graph)
 
-    def __call__(self, graph: Graph) -> float:
-        total = 0.0
-        constant = set(graph.constants)
-        for node in graph.nodes:
-            known = self._known.get(id(node))
-            if known is None or known[0] is not node or known[1] != node.inputs:
-                known = self._known[id(node)] = (node, node.inputs, self._price(graph, node, constant))
-            if known[2] is None:
-                constant.update(node.outputs)
-            else:
-                total += known[2]
-        return total
+    def start(self, graph: Graph) -> None:
+        """Price another graph."""
+        self.rewriter = Rewriter(graph)
+        self._prices: dict[int, float] = {}
+        self._constant = set(graph.constants)
+        self._price(self.rewriter.graph.nodes)
 
-    def _price(self, graph: Graph, node: Node, constant: set[str]) -> float | None:
-        """Seconds of a node, None where it depends on constants alone and is folded."""
-        if node.uses and all(name in constant for name in node.uses):
-            return None
+    def price_changes(self) -> None:
+        """Price what the last patch changed, and what became or ceased to be constant by it."""
+        self._constant.update(self.rewriter.graph.constants)
+        self._price(self.rewriter.changed)
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole graph, the same in whatever order the nodes came."""
+        nodes = self.rewriter.nodes
+        if len(self._prices) > len(nodes):
+            self._prices = {key: price for key, price in self._prices.items() if key in nodes}
+        return math.fsum(self._prices.values())
+
+    def _price(self, nodes: Iterable[Node]) -> None:
+        graph, uses, constant = self.rewriter.graph, self.rewriter.uses, self._constant
+        waiting = list(nodes)[::-1]
+        while waiting:
+            node = waiting.pop()
+            read, outputs = node.uses, [name for name in node.outputs if name]
+            folded = bool(read) and all(name in constant for name in read)  # it depends on constants alone
+            if folded != (bool(outputs) and outputs[0] in constant):
+                constant.difference_update(outputs)
+                constant.update(outputs if folded else ())
+                waiting += [reader for name in outputs for reader in uses.readers(name) if id(reader) in self._prices]
+            self._prices[id(node)] = 0.0 if folded else self._seconds(graph, node)
+
+    def _seconds(self, graph: Graph, node: Node) -> float:
         key = alike(graph, node)
         found = self._alike.get(key) if key is not None else None
         if found is None:
@@ -57,28 +73,20 @@ def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> No
 
     `graph` is where the trace starts.
     """
-    if len(steps) * len(graph.nodes) > LIMIT:
-        for step in steps:
-            step["cost_before"] = step["cost_after"] = None
-            step["cost_source"] = f"not worked out for a trace of {len(steps)} steps over {len(graph.nodes)} nodes"
+    if not steps:
         return
     stored = Stored(graph)
-    total = _Total(costs)
-    graph = graph.copy()
-    names = NameSupply(graph.names())
-    before = total(graph)
+    total = _Total(graph, costs)
+    before = total.seconds
     for step in steps:
         if step["patch"].get("kind") == "diff":
-            graph = journal.apply(graph, step["patch"])
-            names.taken |= graph.names()
+            graph = journal.apply(total.rewriter.finish(), step["patch"])
             stored.see(graph)
+            total.start(graph)
         else:
-            patch = rewrite_of(step, stored).patch
-            apply_patch(graph, patch, names)
-            graph.types.update(patch.types)
-            graph.sort()
-            remove_dead(graph)
-        after = total(graph)
+            total.rewriter.apply(rewrite_of(step, stored).patch)
+            total.price_changes()
+        after = total.seconds
         step["cost_before"], step["cost_after"] = before, after
         step["cost_source"] = "sum of node times: " + "/".join(sorted(costs.sources()))
         before = after

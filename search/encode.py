@@ -74,7 +74,7 @@ def _leaf(tables: Tables, leaf: Leaf, key: object) -> int:
 def _constant(done: Encoded, name: str, constant: Constant) -> int:
     small, shared = constant.size <= SMALL, done.shared
     sure = small or shared is not None
-    key = ("constant", constant.dtype, constant.shape, constant.digest if sure else sample_of(constant))
+    key = ("constant", constant.dtype, constant.shape, constant.digest if sure else constant.sample)
     known = done.constants.get(key)
     if known is not None and not sure and done.graph.constants[known] != constant:
         key = ("constant", constant.dtype, constant.shape, constant.digest)
@@ -87,14 +87,6 @@ def _constant(done: Encoded, name: str, constant: Constant) -> int:
     index = done.tables.leaf(Leaf("constant", constant.type, name, facts_of(constant), constant if small else None,
                                   key), key)
     return done.tables.add(Term(done.tables.head(Head("leaf")), index, ()), constant.type)
-
-
-def sample_of(constant: Constant) -> bytes:
-    """Some elements of a big constant, enough to tell nearly all constants apart without reading them."""
-    if constant.dtype == "string":
-        return constant.digest.encode()
-    flat = constant.array.reshape(-1)
-    return np.ascontiguousarray(flat[:: max(1, flat.size // 256)]).view(np.uint8).tobytes()
 
 
 def facts_of(constant: Constant) -> Facts:

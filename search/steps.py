@@ -19,6 +19,7 @@ from graphs.ir import Graph, NameSupply, Node
 from graphs.operators import find
 from graphs.text import INLINE_ELEMENTS, parse_graph, print_constant, print_graph, print_node
 from graphs.types import Type
+from graphs.uses import Uses
 from rules.apply import remove_dead
 
 from .alike import plain
@@ -120,51 +121,100 @@ def decode_constant(data: Mapping[str, Any]) -> Constant:
     return Constant.of(array.reshape(data["shape"]), data["dtype"])
 
 
+class Rewriter:
+    """Applies patches to a copy of a graph, each in the time that it takes for what it changes. Nodes that become dead
+    are removed at once."""
+
+    def __init__(self, graph: Graph, names: NameSupply | None = None) -> None:
+        self.graph = graph.copy()
+        self.names = NameSupply(graph.names()) if names is None else names
+        self.uses = Uses(self.graph)
+        self.nodes: dict[int, Node] = {id(node): node for node in self.graph.nodes}
+        self.outputs = set(graph.outputs)
+        self._given = set(graph.inputs)
+        self.changed: list[Node] = []  # by the last patch: new nodes, and those that read another value
+
+    def apply(self, patch: Patch) -> dict[str, str]:
+        """Apply one patch. Returns values that took over the name of an output of the graph, with that name.
+
+        Raises ParseError where the graph lacks a value that the patch names.
+        """
+        graph, renamed = self.graph, dict[str, str]()
+        graph.constants.update({name: value for name, value in patch.constants.items() if name not in graph.constants})
+        self.changed = []
+        for node in patch.add:
+            self._put(node.copy())
+        self.names.taken.update(name for node in patch.add for name in node.outputs)
+        missing = next((name for name in [*patch.replace, *patch.reads()] if not self._is_present(name)), None)
+        if missing is not None:
+            raise ParseError("trace", f"the graph has no value {missing!r}",
+                             "replay the trace with the model it was made for")
+        perhaps = list(self.changed)
+        for old, new in patch.replace.items():
+            maker = self.uses.makers.get(old)
+            perhaps += [] if maker is None else [maker]
+            self._redirect(old, renamed.get(new, new), renamed)
+        graph.types.update(patch.types)
+        self._sweep(perhaps)
+        self.changed = [node for node in self.changed if id(node) in self.nodes]
+        return renamed
+
+    def finish(self) -> Graph:
+        """The graph as it stands: sorted, without dead nodes, types inferred."""
+        graph = self.graph
+        graph.nodes = list(self.nodes.values())
+        graph.sort()
+        remove_dead(graph)
+        infer(graph)
+        return graph
+
+    def _put(self, node: Node) -> None:
+        self.nodes[id(node)] = node
+        self.uses.add(node)
+        self.changed.append(node)
+
+    def _is_present(self, name: str) -> bool:
+        return name in self.uses.makers or name in self._given or name in self.graph.constants
+
+    def _redirect(self, old: str, new: str, renamed: dict[str, str]) -> None:
+        """Let all readers of one value read another. A graph output keeps its name: what computes the new value takes
+        it over (`renamed` says so), or an Identity does where the new value's name must stay."""
+        uses = self.uses
+        self.changed += uses.readers(old)
+        if old not in self.outputs:
+            uses.rename(old, new)
+            return
+        present = uses.makers.get(old)
+        if present is not None:
+            uses.rename_output(present, old, self.names.fresh(f"{old}_before"))
+        uses.rename(old, new)
+        maker = uses.makers.get(new)
+        if maker is None or new in self.outputs:
+            self._put(identity(self.graph, new, old))
+            return
+        uses.rename_output(maker, new, old)
+        uses.rename(new, old)
+        renamed[new] = old
+
+    def _sweep(self, nodes: list[Node]) -> None:
+        """Remove nodes that nobody needs, and what they alone read."""
+        while nodes:
+            node = nodes.pop()
+            if id(node) not in self.nodes or any(name in self.outputs or self.uses.readers(name)
+                                                 for name in node.outputs if name):
+                continue
+            read = node.uses
+            self.uses.drop(node)
+            del self.nodes[id(node)]
+            nodes += [self.uses.makers[name] for name in read if name in self.uses.makers]
+
+
 def replay(graph: Graph, steps: Iterable[Step]) -> Graph:
     """The graph after some steps: sorted, without dead nodes, types inferred. Every prefix of a trace is valid."""
-    result = graph.copy()
-    names = NameSupply(graph.names())
+    rewriter = Rewriter(graph)
     for step in steps:
-        apply_patch(result, step.patch, names)
-    result.sort()
-    remove_dead(result)
-    infer(result)
-    return result
-
-
-def apply_patch(graph: Graph, patch: Patch, names: NameSupply) -> None:
-    """Put a patch into a graph, in place; what it makes dead stays for now."""
-    graph.constants.update({name: value for name, value in patch.constants.items() if name not in graph.constants})
-    graph.nodes += [node.copy() for node in patch.add]
-    names.taken.update(name for node in patch.add for name in node.outputs)
-    renamed: dict[str, str] = {}
-    present = set(graph.inputs) | set(graph.constants) | {name for node in graph.nodes for name in node.outputs}
-    missing = next((name for name in [*patch.replace, *patch.reads()] if name not in present), None)
-    if missing is not None:
-        raise ParseError("trace", f"the graph has no value {missing!r}",
-                         "replay the trace with the model it was made for")
-    for old, new in patch.replace.items():
-        redirect(graph, old, renamed.get(new, new), names, renamed)
-
-
-def redirect(graph: Graph, old: str, new: str, names: NameSupply, renamed: dict[str, str]) -> None:
-    """Let all readers of one value read another. A graph output keeps its name: what computes the new value takes
-    it over (`renamed` says so), or an Identity does where the new value's name must stay."""
-    if old not in graph.outputs:
-        graph.rename_uses({old: new})
-        return
-    for node in graph.nodes:
-        if old in node.outputs:
-            dead = names.fresh(f"{old}_before")
-            node.outputs = tuple(dead if name == old else name for name in node.outputs)
-    graph.rename_uses({old: new})
-    maker = next((node for node in graph.nodes if new in node.outputs), None)
-    if maker is None or new in graph.outputs:
-        graph.nodes.append(identity(graph, new, old))
-        return
-    maker.outputs = tuple(old if name == new else name for name in maker.outputs)
-    graph.rename_uses({new: old})
-    renamed[new] = old
+        rewriter.apply(step.patch)
+    return rewriter.finish()
 
 
 def identity(graph: Graph, value: str, output: str) -> Node:

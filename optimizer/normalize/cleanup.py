@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
-from graphs.constants import Constant
 from graphs.ir import Graph, Node
 from graphs.operators import RUNTIME, is_pure, schema
 from graphs.types import TensorType
+from graphs.uses import Uses
 
 
 def drop_dead_nodes(graph: Graph) -> list[str]:
@@ -58,43 +56,40 @@ def drop_unused_outputs(graph: Graph) -> list[str]:
     return changed
 
 
-def replace_value(graph: Graph, old: str, new: str, producers: dict[str, Node] | None = None) -> bool:
+def replace_value(graph: Graph, old: str, new: str, uses: Uses | None = None) -> bool:
     """Let all readers of `old` read `new`; False where the contract forbids it (nothing is changed then).
 
     If `old` is an output of the graph, the producer of `new` takes over the name `old`, which is possible only if
-    `new` is made by a node of this graph and is no output itself.
+    `new` is made by a node of this graph and is no output itself. `uses` is the graph's index where there is one.
     """
+    uses = Uses(graph) if uses is None else uses
     if old not in graph.outputs:
-        graph.rename_uses({old: new})
+        uses.rename(old, new)
         return True
-    makers = producers if producers is not None else graph.producers()
-    if new not in makers or new in graph.outputs or makers[new].is_opaque:
+    maker, old_maker = uses.makers.get(new), uses.makers.get(old)
+    if maker is None or new in graph.outputs or maker.is_opaque:
         return False
-    maker = makers[new]
-    old_maker = makers.get(old)
     if old_maker is not None:
-        old_maker.outputs = tuple("" if out == old else out for out in old_maker.outputs)
-    maker.outputs = tuple(old if out == new else out for out in maker.outputs)
-    graph.rename_uses({new: old})
-    if producers is not None:
-        producers[old] = maker
-        producers.pop(new, None)
+        uses.rename_output(old_maker, old, "")
+    uses.rename_output(maker, new, old)
+    uses.rename(new, old)
     graph.types[old] = graph.types.pop(new, graph.types.get(old, TensorType("float32")))
     return True
 
 
 def remove_identities(graph: Graph) -> list[str]:
     """Remove Identity and inference-mode Dropout (an unread or constant mask included)."""
+    through = [node for node in graph.nodes if _hands_through(node)]
+    uses = Uses(graph) if through else None
     changed: list[str] = []
-    producers = graph.producers()
-    for node in list(graph.nodes):
-        if not _hands_through(node):
-            continue
+    gone: set[int] = set()
+    for node in through:
         source, target = node.inputs[0], node.outputs[0]
-        if target and not replace_value(graph, target, source, producers):
+        if target and not replace_value(graph, target, source, uses):
             continue
-        graph.nodes.remove(node)
+        gone.add(id(node))
         changed.append(target)
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
     return changed
 
 
@@ -116,7 +111,7 @@ def merge_equal_constants(graph: Graph) -> list[str]:
     for name, constant in graph.constants.items():
         if name in graph.outputs:
             continue
-        key = (constant.dtype, constant.shape, _sample(constant))
+        key = (constant.dtype, constant.shape, constant.sample)
         for other in first.setdefault(key, []):
             if graph.constants[other].digest == constant.digest:
                 renaming[name] = other
@@ -129,21 +124,13 @@ def merge_equal_constants(graph: Graph) -> list[str]:
     return list(renaming)
 
 
-def _sample(constant: Constant) -> bytes:
-    """A few elements, so that most different weights are told apart without hashing them."""
-    flat = constant.array.reshape(-1)
-    if constant.dtype == "string":
-        return repr([str(item) for item in flat[:16]]).encode()
-    step = max(1, flat.size // 64)
-    return np.ascontiguousarray(flat[::step][:80]).tobytes()
-
-
 def merge_equal_nodes(graph: Graph) -> list[str]:
     """Merge pure nodes of equal operator, attributes and inputs (opaque nodes and nested graphs never)."""
     seen: dict[tuple[object, ...], Node] = {}
     changed: list[str] = []
-    producers = graph.producers()
-    for node in list(graph.nodes):
+    gone: set[int] = set()
+    uses = Uses(graph)
+    for node in graph.nodes:
         if node.is_opaque or not is_pure(node) or any(True for _ in node.graphs):
             continue
         attrs = tuple(sorted((name, _frozen(value)) for name, value in node.attrs.items()))
@@ -154,17 +141,19 @@ def merge_equal_nodes(graph: Graph) -> list[str]:
         if any(out in graph.outputs for out in node.outputs):
             if any(out in graph.outputs for out in twin.outputs):
                 continue  # two outputs of the graph keep their names, so both nodes stay
-            if graph.nodes.index(twin) < graph.nodes.index(node):
-                node.outputs, twin.outputs = twin.outputs, node.outputs
-                graph.rename_uses(dict(zip(node.outputs, twin.outputs, strict=True)))
-                graph.nodes.remove(node)
-                changed += [out for out in twin.outputs if out]
-            continue
-        for old, new in zip(node.outputs, twin.outputs, strict=True):
-            if old:
-                replace_value(graph, old, new, producers)
-                changed.append(old)
-        graph.nodes.remove(node)
+            uses.drop(node)
+            for old, new in zip(twin.outputs, node.outputs, strict=True):
+                if old:
+                    uses.rename_output(twin, old, new)
+                    uses.rename(old, new)
+            changed += [out for out in twin.outputs if out]
+        else:
+            for old, new in zip(node.outputs, twin.outputs, strict=True):
+                if old:
+                    replace_value(graph, old, new, uses)
+                    changed.append(old)
+        gone.add(id(node))
+    graph.nodes = [node for node in graph.nodes if id(node) not in gone]
     return changed
 
 

@@ -28,8 +28,8 @@ def resolve_shapes(graph: Graph) -> list[str]:
 
 
 def _known_constants(graph: Graph, known: Mapping[str, Contents]) -> list[str]:
-    changed: list[str] = []
-    for node in list(graph.nodes):
+    changed: dict[str, None] = {}
+    for node in graph.nodes:
         outs = [out for out in node.outputs if out]
         if node.is_opaque or len(outs) != 1 or any(True for _ in node.graphs):
             continue
@@ -38,9 +38,10 @@ def _known_constants(graph: Graph, known: Mapping[str, Contents]) -> list[str]:
             continue
         graph.constants[outs[0]] = Constant.of(np.array(found).reshape(type_.shape), type_.dtype)  # type: ignore[arg-type]
         graph.types.pop(outs[0], None)
-        graph.nodes.remove(node)
-        changed.append(outs[0])
-    return changed
+        changed[outs[0]] = None
+    if changed:
+        graph.nodes = [node for node in graph.nodes if changed.keys().isdisjoint(node.outputs)]
+    return list(changed)
 
 
 def _state_attributes(graph: Graph, node: Node, known: Mapping[str, Contents]) -> bool:
