@@ -77,15 +77,18 @@ def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> No
         return
     stored = Stored(graph)
     total = _Total(graph, costs)
-    before = total.seconds
+    before, patched = total.seconds, False
     for step in steps:
         if step["patch"].get("kind") == "diff":
-            graph = journal.apply(total.rewriter.finish(), step["patch"])
+            if patched:  # else what is dead is part of the difference
+                graph = total.rewriter.finish()
+            graph, patched = journal.apply(graph, step["patch"]), False
             stored.see(graph)
             total.start(graph)
         else:
             total.rewriter.apply(rewrite_of(step, stored).patch)
             total.price_changes()
+            patched = True
         after = total.seconds
         step["cost_before"], step["cost_after"] = before, after
         step["cost_source"] = "sum of node times: " + "/".join(sorted(costs.sources()))
