@@ -11,11 +11,13 @@ from graphs.dims import Expr, evaluate
 from graphs.ir import Graph, Node
 from graphs.operators.control_flow import stays_true
 
-from .node_costs import node_work
+from .costs import NodeSpec
+from .node_costs import node_work, unmeasurable
 from .peaks import Peaks
 from .signature import spec_of
 from .sizes import static_type
 from .targets.base import is_view
+from .work import Work, work
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class GraphRoofline:
 
     `flops`: operations; `unique_bytes`: inputs, outputs and what is read of weights, each once: what must
     move however the graph is computed; `traffic_bytes`: what moves if each node reads and writes memory;
-    `intensity`: operations per unique byte. `lower_bound` seconds: at peak rates, without overhead, and
+    `intensity`: operations per unique byte, `traffic_intensity`: per byte that nodes move (what fusion raises).
+    `lower_bound` seconds: at peak rates, without overhead, and
     what sets it: `bound`, `compute` or `memory`; `kernels_bound`: the same node by node, launch overhead
     included. `launches`: nodes that do something at run time (views and what depends on constants alone are
     not among them). `unknown`: nodes whose shapes are unknown; their work is not counted.
@@ -37,6 +40,7 @@ class GraphRoofline:
     unique_bytes: float
     traffic_bytes: float
     intensity: float
+    traffic_intensity: float
     lower_bound: float
     bound: str
     kernels_bound: float
@@ -101,6 +105,7 @@ def graph_roofline(graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch:
         unique,
         found.traffic,
         found.flops / unique if unique else 0.0,
+        found.flops / found.traffic if found.traffic else 0.0,
         seconds,
         "compute" if seconds > 0 and found.flops / peaks.flops >= seconds else "memory",
         found.kernels,
@@ -134,14 +139,24 @@ def _count(graph: Graph, device: _Device, outer: Mapping[str, Constant], constan
         if is_view(spec):
             continue
         found.launches += 1
-        work = node_work(spec)
-        if work is None:
+        does = _work(graph, node, spec, device.sizes)
+        if does is None:
             found.unknown += 1
             continue
-        found.flops += work.flops
-        found.traffic += work.bytes
-        found.kernels += device.peaks.seconds(work.flops, work.bytes) + device.launch
+        found.flops += does.flops
+        found.traffic += does.bytes
+        found.kernels += device.peaks.seconds(does.flops, does.bytes) + device.launch
     return found
+
+
+def _work(graph: Graph, node: Node, spec: NodeSpec, sizes: Mapping[str, int]) -> Work | None:
+    """With the output types that the graph knows: they may follow from contents, which a lone node does not show."""
+    if unmeasurable(spec):
+        return None
+    outputs = [static_type(graph.type_of(name), sizes) if name else None for name in node.outputs]
+    if any(name and type_ is None for name, type_ in zip(node.outputs, outputs)):
+        return node_work(spec)
+    return work(spec.op, spec.domain, spec.attrs, [None if each.absent else each.type for each in spec.inputs], outputs)
 
 
 def _count_bodies(graph: Graph, node: Node, device: _Device, visible: Mapping[str, Constant],

@@ -9,6 +9,8 @@ from typing import Any
 from graphs.ir import Graph
 from graphs.wording import counted
 
+from .roofline_report import table
+
 REPORT_VERSION = 1
 
 
@@ -48,6 +50,9 @@ def summary(report: Mapping[str, Any]) -> str:
             sizes = ", ".join(f"{name}={size}" for name, size in row["sizes"].items())
             lines.append(f"  at {sizes}: {row['speed_up']:.3f}x [{row['low']:.3f}, {row['high']:.3f}], "
                          f"{row['verdict']}")
+    roofline = report.get("roofline")
+    if roofline:
+        lines += ["roofline", *(f"  {line}" for line in table({name: roofline[name] for name in ("before", "after")}))]
     validation = report.get("validation")
     if validation:
         lines.append(f"validated  {validation.get('summary', '')}")

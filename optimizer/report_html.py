@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -12,8 +10,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from graphs.wording import counted
 
+from .number_text import bytes_text, count_text, device_text, ratio_text, seconds_text, share_text, short_text
 from .report import medians_text, unused_because
 from .report import ratio_text as which_ratio
+from .roofline_report import roofline_plot
 
 WIDTH = 640.0
 
@@ -31,62 +31,6 @@ def _environment() -> Environment:
     return found
 
 
-# ---------------------------------------------------------------- numbers for people
-
-
-def seconds_text(value: object) -> str:
-    """A duration."""
-    if not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if abs(value) >= size:
-            return f"{value / size:.3f} {unit}"
-    return f"{value / 1e-9:.1f} ns"
-
-
-def count_text(value: object, unit: str = "") -> str:
-    """A large number with a decimal prefix: 12.3 G."""
-    if not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(value) >= size:
-            return f"{value / size:.2f} {prefix}{unit}"
-    return f"{value:g} {unit}".strip()
-
-
-def bytes_text(value: object) -> str:
-    """A size in binary units."""
-    if not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    size = float(value)
-    for unit in ("bytes", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"
-
-
-def ratio_text(value: object) -> str:
-    """A speed-up."""
-    return f"{value:.3f}x" if isinstance(value, int | float) else "" if value is None else str(value)
-
-
-def short_text(value: object) -> str:
-    """A number of three digits, or the text itself."""
-    return f"{value:.3g}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-def device_text(value: object) -> str:
-    """A fingerprint of a device in words."""
-    try:
-        found = json.loads(str(value))
-    except json.JSONDecodeError:
-        return str(value)
-    if not isinstance(found, dict):
-        return str(value)
-    return ", ".join(f"{name} {text}" for name, text in found.items() if text and name != "instructions")
-
-
 # ---------------------------------------------------------------- drawings, as plain numbers for the template
 
 
@@ -101,47 +45,6 @@ def finalist_bars(report: Mapping[str, Any]) -> list[dict[str, Any]]:
             for index, row in enumerate(rows)]
 
 
-def roofline_plot(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Points of a roofline plot in logarithmic axes; None where the work or the peaks are unknown."""
-    roofline = report.get("roofline") or {}
-    before, after = roofline.get("before"), roofline.get("after")
-    if not before or not after or not all(_positive(row) for row in (before, after)):
-        return None
-    measured = report.get("measured") or {}
-    points = []
-    for name, row in (("before", before), ("after", after)):
-        took = measured.get(name) or row["kernels_bound"]
-        if isinstance(took, int | float) and took > 0:
-            points.append((name, row["intensity"], row["flops"] / took, row["flops"] / row["lower_bound"]))
-    return _place(points, bool(measured.get("before"))) if points else None
-
-
-def _positive(row: Mapping[str, Any]) -> bool:
-    return all(isinstance(row.get(key), int | float) and row[key] > 0 for key in ("flops", "intensity", "lower_bound"))
-
-
-def _place(points: Sequence[tuple[str, float, float, float]], measured: bool) -> dict[str, Any]:
-    """Rates over intensities: the roof of each graph, and where the graph stands below it."""
-    rates = [rate for _, _, rate, roof in points for rate in (rate, roof)]
-    low_y, high_y = math.floor(math.log10(min(rates))), math.ceil(math.log10(max(rates)) + 0.05)
-    levels = [math.log10(intensity) for _, intensity, _, _ in points]
-    low_x, high_x = math.floor(min(levels) - 0.5), math.ceil(max(levels) + 0.5)
-
-    def x(value: float) -> float:
-        return round(60 + (WIDTH - 90) * (math.log10(value) - low_x) / (high_x - low_x), 1)
-
-    def y(value: float) -> float:
-        return round(190 - 170 * (math.log10(value) - low_y) / max(high_y - low_y, 1), 1)
-
-    return {
-        "measured": measured,
-        "points": [{"name": name, "x": x(level), "y": y(rate), "roof": y(roof), "rate": count_text(rate, "FLOP/s"),
-                    "of_roof": f"{100 * rate / roof:.0f} %"} for name, level, rate, roof in points],
-        "x_ticks": [{"x": x(10.0 ** power), "text": f"{10.0 ** power:g}"} for power in range(low_x, high_x + 1)],
-        "y_ticks": [{"y": y(10.0 ** power), "text": count_text(10.0 ** power)} for power in range(low_y, high_y + 1)],
-    }  # fmt: skip
-
-
 def stage_bars(report: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the time of the run went."""
     rows = [row for row in report.get("stages") or () if isinstance(row.get("seconds"), int | float)]
@@ -153,6 +56,7 @@ def stage_bars(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds_text, "count": count_text, "bytes": bytes_text, "ratio": ratio_text, "short": short_text,
-    "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot, "stage_bars": stage_bars,
+    "share": share_text, "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot,
+    "stage_bars": stage_bars,
     "unused_because": unused_because, "counted": counted, "which_ratio": which_ratio, "medians": medians_text,
 }  # fmt: skip

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cost_model.comparison import Comparison
 from cost_model.memory import peak_live_bytes
-from cost_model.roofline import graph_roofline
 from graphs.ir import Graph
 from runtime.validation import Validation
 from search.candidates import fusion_candidates
@@ -20,6 +18,7 @@ from .finalists import INPUT, Finalist, Outcome
 from .progress import Clock
 from .report import REPORT_VERSION, describe
 from .result import Trace
+from .roofline_report import roofline_section
 
 
 def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Validation | None,
@@ -29,6 +28,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
     from importlib.metadata import version
 
     used = _rules_used(trace)
+    measured = _measured(winner, outcome)
     return {
         "egraft_report": REPORT_VERSION,
         "egraft": version("egraft"),
@@ -40,7 +40,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "chosen": winner.name,
         "unchanged": winner.name == INPUT,
         "predicted": _predicted(winner, improved),
-        "measured": _measured(winner, outcome),
+        "measured": measured,
         "finalists": _finalists(outcome),
         "finalists_left_out": outcome.left_out,
         "other_sizes": outcome.other_sizes,
@@ -51,7 +51,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "fusion_candidates": [row.to_dict() for row in fusion_candidates(winner.graph, context.sizes)[:50]],
         "peak_live_bytes": {"before": peak_live_bytes(original, context.sizes),
                             "after": peak_live_bytes(winner.graph, context.sizes)},
-        "roofline": {"before": _roofline(original, context), "after": _roofline(winner.graph, context)},
+        "roofline": roofline_section(original, winner.graph, context.costs, measured),
         "search": improved.statistics,
         "costs": context.costs.sources(),
         "timings_hash": context.timings.content_hash(),
@@ -133,7 +133,3 @@ def _rules_used(trace: Trace) -> dict[str, int]:
         counts[step["rule"]] = counts.get(step["rule"], 0) + 1
     return counts
 
-
-def _roofline(graph: Graph, context: Context) -> Mapping[str, Any]:
-    costs = context.costs
-    return graph_roofline(graph, context.sizes, costs.peaks(), costs.overhead().launch).to_dict()

@@ -38,6 +38,7 @@ def test_fusion_raises_the_intensity_of_what_moves_and_nothing_else() -> None:
     chain = roofline('graph "g" opset 18 (x: float32[n]) -> (y) { a = Neg(x) y = Neg(a) }', n=1000)
     assert chain.unique_bytes == 2 * F * 1000 and chain.traffic_bytes == 4 * F * 1000
     assert chain.launches == 2
+    assert chain.intensity == 2 * chain.traffic_intensity == pytest.approx(2 / (2 * F))
 
 
 IF = """graph "g" opset 18 (x: float32[6], c: bool[]) -> (y) {

@@ -8,10 +8,16 @@ from typing import Any
 
 import pytest
 
-from optimizer.report_html import bytes_text, count_text, finalist_bars, render, roofline_plot, seconds_text
+from optimizer.number_text import bytes_text, count_text, seconds_text
+from optimizer.report_html import finalist_bars, render
+from optimizer.roofline_report import roofline_plot, table
 
-WORK = {"flops": 2e9, "unique_bytes": 1e7, "traffic_bytes": 3e7, "intensity": 200.0, "lower_bound": 0.01,
-        "kernels_bound": 0.02, "launches": 12, "unknown": 0, "threads": 2}
+WORK = {"flops": 2e9, "unique_bytes": 1e7, "traffic_bytes": 3e7, "intensity": 200.0, "traffic_intensity": 66.7,
+        "lower_bound": 0.01, "bound": "compute", "kernels_bound": 0.02, "launches": 12, "unknown": 0, "loops_once": 0,
+        "threads": 2}
+PEAKS = {"flops": 2e11, "cache_bytes": 1e10, "memory_bytes": 1e9, "threads": 2}
+OLD = ("flops", "unique_bytes", "traffic_bytes", "intensity", "lower_bound", "kernels_bound", "launches", "unknown",
+       "threads")  # what reports of earlier releases hold
 REPORT: dict[str, Any] = {
     "egraft_report": 1, "egraft": "0", "timings_hash": "h", "seconds": 1.5, "steps": 3, "chosen": "cheapest",
     "unchanged": False, "warnings": ["<b>careful</b>"], "model": {"name": "<net>", "opset": 17}, "options": {},
@@ -29,7 +35,8 @@ REPORT: dict[str, Any] = {
         {"name": "y", "ok": True, "error": "inf", "allowed": 1e-6, "against": "the original", "share": 1.0,
          "elements": 3, "reason": ""}]},
     "rules_used": {"a-rule": 3}, "not_used": [{"rule": "b-rule", "places": 2}], "dropped": [{"rule": None}],
-    "roofline": {"before": WORK, "after": {**WORK, "flops": 1.5e9}},
+    "roofline": {"before": {**WORK, "seconds": 0.03, "achieved": 1 / 3},
+                 "after": {**WORK, "flops": 1.5e9, "seconds": 0.024, "achieved": 0.41}, "peaks": PEAKS},
     "stages": [{"stage": "load", "at": 0.0, "seconds": 1.0}],
     "peak_memory_bytes": {"process": 1 << 28, "largest_child": 1 << 27},
 }  # fmt: skip
@@ -46,6 +53,8 @@ def test_the_page_says_what_the_report_says_and_escapes_names() -> None:
 @pytest.mark.parametrize("change", [
     {"measured": {"speed_up": None, "note": "no inputs", "unsupported": {}}, "finalists": []},
     {"predicted": None, "validation": None, "stages": []},
+    {"roofline": {"before": {**WORK, "loops_once": 2}, "after": WORK, "peaks": PEAKS}},
+    {"roofline": {"before": {key: WORK[key] for key in OLD}, "after": {key: WORK[key] for key in OLD}}},
     {"roofline": {"before": {**WORK, "flops": 0.0, "intensity": 0.0, "lower_bound": 0.0}, "after": WORK}},
     {"target": {**REPORT["target"], "sizes": {}, "device": "plain"}, "dropped": [], "not_used": [], "rules_used": {}},
 ])  # fmt: skip
@@ -57,7 +66,13 @@ def test_drawings_stay_inside_their_frame() -> None:
     plot = roofline_plot(REPORT)
     assert plot is not None and plot["measured"]
     for point in plot["points"]:
-        assert 60 <= point["x"] <= 610 and 15 <= point["roof"] <= point["y"] <= 195, point
+        assert 70 <= point["x"] <= 610 and 15 <= point["roof"] <= point["y"] <= 195, point
+    for roof in plot["roofs"]:
+        for corner in roof["points"].split():
+            across, down = map(float, corner.split(","))
+            assert 70 <= across <= 610 and 20 <= down <= 190, roof
+    memory, cache = ([float(corner.split(",")[1]) for corner in roof["points"].split()] for roof in plot["roofs"])
+    assert memory[-1] == cache[-1] < cache[0] <= memory[0]  # both rise to the same peak, the cache's earlier
     bars = finalist_bars(REPORT)
     assert [bar["name"] for bar in bars] == ["cheapest", "input"] and all(bar["high"] <= 345 for bar in bars)
 
@@ -66,3 +81,12 @@ def test_numbers_for_people() -> None:
     assert [seconds_text(value) for value in (2, 2e-3, 2e-6, 2e-9)] == ["2.000 s", "2.000 ms", "2.000 µs", "2.0 ns"]
     assert bytes_text(3 << 20) == "3.0 MiB" and bytes_text(5) == "5 bytes" and count_text(2e9, "FLOP") == "2.00 GFLOP"
     assert seconds_text(None) == "" and bytes_text("inf") == "inf"
+
+
+def test_the_roofline_as_a_table() -> None:
+    rows = {name: REPORT["roofline"][name] for name in ("before", "after")}
+    head, before, after = table({**rows, "after": {**rows["after"], "seconds": None, "achieved": None, "unknown": 3}})
+    assert head.split("  ")[-1] == "launches" and len({len(head), len(before)}) <= 2
+    for text in ("2.00 G", "9.5 MiB", "200", "66.7", "10.000 ms", "compute", "30.000 ms", "33.3 %", "12"):
+        assert text in before, before
+    assert after.split()[-6:] == ["-", "-", "12", "+", "3", "unknown"]
