@@ -190,6 +190,26 @@ def targets() -> int:
 
 
 @app.command()
+def bench(
+    models: Annotated[list[Path], typer.Argument(help="ONNX files, or graphs as .json or .txt", show_default=False)],
+    target: Annotated[str, typer.Option(help="runtime:device, or auto")] = "auto",
+    inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input (default: random)")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size to measure at; repeatable")] = None,
+    threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
+    seconds: Annotated[float, typer.Option(min=0.01, help="most time for each model")] = 2.0,
+    compare: Annotated[bool, typer.Option("--compare", help="also in turns, against the first")] = False,
+    json_out: Annotated[Path | None, typer.Option("--json", help="write all samples there")] = None,
+    timings: Annotated[Path | None, typer.Option(help="timing database: peaks of the device are kept there")] = None,
+) -> int:
+    """Measure models on a target: median, spread, samples, load, and the roofline."""
+    options = make_options({"target": target, "inputs": None if inputs is None else str(inputs), "threads": threads,
+                            "dims": parse_dims(dim or []), "timings": None if timings is None else str(timings)})
+    from .bench import bench_command
+
+    return bench_command(models, options, seconds, compare, json_out)
+
+
+@app.command()
 def zoo(
     folder: Annotated[Path, typer.Argument(help="a folder of models", show_default=False)],
     out: Annotated[Path, typer.Option("-o", "--out", help="folder of the results", show_default=False)],

@@ -113,7 +113,7 @@ def open_context(graph: Graph, options: Options) -> Context:
     _check_keep(graph, options)
     rules = [rule for rule in all_rules()
              if allowed(rule.exactness, options.precision) and rule.name not in options.disabled_rules]
-    threads = options.threads or _default_threads(graph, options, target)
+    threads = options.threads or default_threads(graph, options.dims, target)
     feeds = load_feeds(Path(options.inputs)) if options.inputs is not None else None
     sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed)
     effort = EFFORTS[options.effort]
@@ -124,9 +124,9 @@ def open_context(graph: Graph, options: Options) -> Context:
     return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, more)
 
 
-def _default_threads(graph: Graph, options: Options, target: Target) -> int:
+def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) -> int:
     """What the runtime would use; one thread for a model so small that waking another costs more than it gains."""
-    sizes = default_measure_sizes(graph, options.dims)
+    sizes = default_measure_sizes(graph, dims)
     works = (node_work(spec_of(graph, node, sizes)) for node in graph.nodes)  # until the first that is not small
     small = all(work is not None and work.flops < SMALL_FLOPS and work.bytes < SMALL_BYTES for work in works)
     return 1 if small else target.default_threads()

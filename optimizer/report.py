@@ -52,7 +52,8 @@ def summary(report: Mapping[str, Any]) -> str:
                          f"{row['verdict']}")
     roofline = report.get("roofline")
     if roofline:
-        lines += ["roofline", *(f"  {line}" for line in table({name: roofline[name] for name in ("before", "after")}))]
+        rows = [(name, roofline[name]) for name in ("before", "after")]
+        lines += ["roofline", *(f"  {line}" for line in table(rows))]
     validation = report.get("validation")
     if validation:
         lines.append(f"validated  {validation.get('summary', '')}")

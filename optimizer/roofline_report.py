@@ -33,9 +33,9 @@ def roofline_section(before: Graph, after: Graph, costs: NodeCosts, measured: Ma
 # ---------------------------------------------------------------- a table for terminals
 
 
-def table(rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Lines of a table, one row for each graph."""
-    return aligned([COLUMNS, *(_cells(name, row) for name, row in rows.items())])
+def table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """Lines of a table, one row for each graph: its name and its row of the report."""
+    return aligned([COLUMNS, *(_cells(name, row) for name, row in rows)])
 
 
 def _cells(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,0 +1,147 @@
+"""`egraft bench MODEL...`: what models take on a target, with the roofline beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cost_model.node_costs import NodeCosts
+from cost_model.protocol import Samples, Settings, measure_one
+from cost_model.records import own_version
+from cost_model.targets import Target, Unsupported, resolve
+from cost_model.targets.base import prepared
+from cost_model.timings import Timings
+from graphs import load
+from graphs.errors import InvalidInput, InvalidOption, NotExecutable
+from graphs.inference import infer
+from graphs.ir import Graph
+from graphs.structure import check_outputs
+from graphs.wording import counted
+from runtime.feeds import draw
+
+from .commands import check_database, load_feeds
+from .context import default_threads
+from .number_text import ratio_text, seconds_text, share_text
+from .options import Options, check_threads
+from .result import write_text
+from .roofline_report import aligned, roofline_row, table
+from .sizing import first_sizes
+
+BENCH_VERSION = 1
+MOST_SAMPLES = 10_000
+
+
+@dataclass
+class _Entry:
+    """A model with what it is measured with."""
+
+    path: Path
+    graph: Graph
+    sizes: dict[str, int]
+    feeds: Mapping[str, np.ndarray]
+    threads: int
+
+
+def bench_command(models: Sequence[Path], options: Options, seconds: float, compare: bool, out: Path | None) -> int:
+    """Measure each model for about `seconds`; with `compare` all in turns against the first."""
+    check_database(options.timings)
+    check_threads(options)
+    target = resolve(options.target, all(path.suffix == ".onnx" for path in models))
+    if not target.measures:
+        raise InvalidOption(f"--target {options.target}", "it runs nothing", "name a target of `egraft targets`")
+    entries = [_entry(path, target, options) for path in models]
+    settings = Settings(budget=seconds, max_rounds=MOST_SAMPLES)
+    with Timings(options.timings) as timings:
+        rows = [_measure(entry, target, settings, timings) for entry in entries]
+        found = _compare(entries, target, settings) if compare else []
+    print(f"target {target.name}: {target.fingerprint}")
+    for line in [*_times(rows), "", *table([(row["model"], row["roofline"]) for row in rows])]:
+        print(line)
+    if found:
+        print("\n" + "\n".join(_ratios(found)))
+    if out is not None:
+        document = {"egraft_bench": BENCH_VERSION, "egraft": own_version(), "target": target.name,
+                    "device": dict(target.fingerprint.fields), "models": rows, "compared": found}
+        write_text(out, json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+def _entry(path: Path, target: Target, options: Options) -> _Entry:
+    graph = load(path)
+    check_outputs(graph)
+    infer(graph)
+    feeds = load_feeds(None if options.inputs is None else Path(options.inputs))
+    threads = options.threads or default_threads(graph, options.dims, target)
+    sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed)
+    return _Entry(path, graph, sizes, draw(graph, options.seed, sizes) if feeds is None else feeds, threads)
+
+
+def _measure(entry: _Entry, target: Target, settings: Settings, timings: Timings) -> dict[str, Any]:
+    """One model alone: at least three samples, until the median is known to 1 % or the time is over."""
+    costs = NodeCosts(target, timings, entry.sizes, threads=entry.threads, opset=entry.graph.opset)
+    before = _load()
+    try:
+        runner = prepared(target, entry.graph, entry.feeds, entry.threads)
+    except Unsupported as error:
+        raise NotExecutable(str(entry.path), f"{target.name} does not run it: {error}",
+                            "choose another target, or other sizes with --dim") from None
+    try:
+        samples: Samples = measure_one(runner.run, entry.threads, settings.budget, settings)
+    finally:
+        runner.close()
+    return {
+        "model": str(entry.path), "sizes": entry.sizes, "threads": entry.threads, "median": samples.median,
+        "spread": samples.spread, "samples": list(samples.seconds), "inner": samples.inner, "clock": samples.clock,
+        "load": [before, _load()], "roofline": roofline_row(entry.graph, costs, samples.median),
+    }  # fmt: skip
+
+
+def _load() -> float | None:
+    """Processes that were ready to run in the last minute, None where the system does not tell."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+
+
+def _compare(entries: Sequence[_Entry], target: Target, settings: Settings) -> list[dict[str, Any]]:
+    """All models in turns with the same inputs; ratios are to the first."""
+    first = entries[0]
+    for entry in entries[1:]:
+        if list(entry.graph.inputs) != list(first.graph.inputs):
+            raise InvalidInput(str(entry.path), f"its inputs are not those of {first.path}",
+                               "compare models with the same inputs")
+    names = [f"{index} {entry.path.name}" for index, entry in enumerate(entries)]
+    graphs = {name: entry.graph for name, entry in zip(names, entries)}
+    comparison = target.compare(graphs, names[0], first.feeds, threads=first.threads, settings=settings)
+    lost = comparison.unsupported
+    return [{"model": str(entry.path), "note": lost[name]} if name in lost else {
+        "model": str(entry.path), "speed_up": comparison.results[name].speed_up,
+        "low": 1 / comparison.results[name].high, "high": 1 / comparison.results[name].low,
+        "confidence": comparison.results[name].confidence, "verdict": comparison.results[name].verdict,
+        "rounds": comparison.rounds, "noise": comparison.threshold} for name, entry in zip(names, entries)]
+
+
+def _times(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = [("model", "median", "spread", "samples", "clock", "threads", "load", "sizes")]
+    for row in rows:
+        before, after = row["load"]
+        cells.append((row["model"], seconds_text(row["median"]), share_text(row["spread"] / row["median"]),
+                      f"{len(row['samples'])} of {counted(row['inner'], 'run')}", row["clock"], str(row["threads"]),
+                      "?" if before is None else f"{before:.1f} to {after:.1f}",
+                      ", ".join(f"{name}={size}" for name, size in row["sizes"].items()) or "fixed"))
+    return aligned(cells)
+
+
+def _ratios(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    cells = [("in turns, against the first", "speed-up", "from", "to", "verdict", "rounds", "noise")]
+    for row in rows:
+        if "note" in row:
+            cells.append((row["model"], "-", "-", "-", "not run", "-", "-"))
+            continue
+        cells.append((row["model"], *(ratio_text(row[name]) for name in ("speed_up", "low", "high")), row["verdict"],
+                      str(row["rounds"]), share_text(row["noise"])))
+    return aligned(cells)
