@@ -11,6 +11,8 @@ COUNT    ?= 1000
 SEED     ?= 0
 MINUTES  ?= 10
 KIND     ?= all
+JOBS     ?= 1
+LOG      ?=
 # Tests measure times and run several processes: one thread each.
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
@@ -43,8 +45,8 @@ demo: .venv/installed ## start the service, optimize real models through it, pri
 test: .venv/installed ## run all tests
 	$(SINGLE) $(BIN)/python -m pytest -q -n $(WORKERS) -m "not bench" tests
 
-fuzz: .venv/installed ## many random graphs, original against optimized (COUNT=1000 SEED=0 MINUTES=10 KIND=all)
-	$(SINGLE) nice $(BIN)/python -W ignore -m tests.fuzz --count $(COUNT) --seed $(SEED) --minutes $(MINUTES) --kind $(KIND)
+fuzz: .venv/installed ## many random graphs, original against optimized (COUNT=1000 SEED=0 MINUTES=10 KIND=all JOBS=1 LOG=)
+	$(SINGLE) nice $(BIN)/python -W ignore -m tests.fuzz --count $(COUNT) --seed $(SEED) --minutes $(MINUTES) --kind $(KIND) --jobs $(JOBS) $(if $(LOG),--log $(LOG))
 
 serve: .venv/installed ## run the REST service
 	$(BIN)/egraft serve

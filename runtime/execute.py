@@ -6,7 +6,7 @@ Values are NumPy arrays; sequences are lists of them; an absent input and an emp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,31 @@ def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFun
     kernel = None if node.is_opaque else kernels.find(node.op, node.domain)
     if kernel is not None:
         return _or_reference(node, _with_kernel(node, kernel, context), context, types)
-    return _by_reference(node, context, types)
+    return _called(node, context, types) or _by_reference(node, context, types)
+
+
+def _called(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction | None:
+    """The body of the model-local function that a node calls; None where it calls none, or one that stays a call."""
+    if (node.domain, node.op, node.overload) not in context.model.functions:
+        return None
+    from graphs.onnx_io.functions import inline_functions
+
+    from .program import Program
+    from .reference import single_node_graph
+
+    graph = single_node_graph(node, context.model, types)
+    inline_functions(graph)
+    if graph.functions:
+        return None
+    # Nodes of a body are no nodes of the model: none of them is replaced.
+    program = Program(graph, replace(context, hooks=replace(context.hooks, function=None)))
+    positions = [node.inputs.index(name) for name in graph.inputs]
+
+    def call(values: Values) -> Values:
+        found = dict(zip(graph.outputs, program.run([values[position] for position in positions])))
+        return [found.get(name) for name in node.outputs]
+
+    return call
 
 
 def is_batched_scan(node: Node, model: Graph) -> bool:

@@ -46,7 +46,8 @@ class ReferenceNode:
         if self.node.op == "Optional" and not self.node.domain:  # the evaluator puts the value into a list
             return [inputs[0] if inputs else None]
         feeds = {name: value for name, value in zip(self.node.inputs, inputs) if name}
-        return [_as_value(value) for value in self.evaluator.run(None, feeds)]
+        found = dict(zip(self.evaluator.output_names, self.evaluator.run(None, feeds)))
+        return [_as_value(found.get(name)) for name in self.node.outputs]
 
 
 def _as_value(value: object) -> object:

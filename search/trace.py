@@ -8,15 +8,15 @@ firings; each edge is one step, a patch on the graph as it stands. What no path 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from graphs.ir import Graph, Node
 
+from . import trace_rest as rest
 from .saturated import ENode, Saturated
 from .saturation import COMPUTED, Firing
 from .selection import Selection, order_of
-from .steps import Patch, Step, replay, same_graph, texts, value_keys
+from .steps import Patch, Step, replay, same_graph, texts
 from .trace_state import State
 from .values import is_reproducible
 
@@ -75,9 +75,9 @@ class Tracer:
             self._merge(order)
             if len(self.steps) == before:
                 break
-        self._known_shapes()
-        self._output_names(result)
-        self._region(result)
+        rest.known_shapes(self)
+        rest.output_names(self, result)
+        rest.region(self, result)
         for index, step in enumerate(self.steps):
             step.index = index
         return self.steps
@@ -110,12 +110,14 @@ class Tracer:
         return first[0] if first else best[0]
 
     def _is_spelled_so(self, value: str, wanted: ENode) -> bool:
-        """The node is written as the result will have it: a Squeeze and a Reshape may be one e-node."""
+        """The node is written as the result will have it: Squeeze and Reshape may be one e-node, a + b and b + a."""
         node = self.state.producer.get(value)
         if node is None or wanted.origin is None:
             return True
-        origin = self.graph.nodes[wanted.origin]
-        return (node.op, node.attrs) == (origin.op, origin.attrs)
+        origin, of_label = self.graph.nodes[wanted.origin], self.saturated.of_label
+        labels = self.saturated.encoded.labels
+        return (node.op, node.attrs, [self.state.enode[name].cls for name in node.inputs if name]) == (
+            origin.op, origin.attrs, [of_label[labels[name]].cls for name in origin.inputs if name])
 
     def _join(self, value: str, main: str) -> None:
         """Lead a value to another one of its class."""
@@ -127,7 +129,7 @@ class Tracer:
         if main in state.upstream(value) or self._is_identity_output(value, main):
             return
         before = texts([state.producer[value]])
-        where = self._where([value])
+        where = self.where([value])
         state.begin()
         node, other = state.producer[value], state.producer.get(main)
         if other is not None and len(node.outputs) > 1 and state.whole[id(node)] is state.whole[id(other)]:
@@ -137,7 +139,7 @@ class Tracer:
         else:
             state.redirect(value, main)
         meaning = "Equal nodes on equal inputs are one node."
-        self._emit("equal-nodes", "exact", meaning, where, before, [f"{value} -> {main}"], state.close())
+        self.emit("equal-nodes", "exact", meaning, where, before, [f"{value} -> {main}"], state.close())
 
     def _is_identity_output(self, value: str, main: str) -> bool:
         """An output that must stay an Identity of a value whose name must stay."""
@@ -158,7 +160,7 @@ class Tracer:
                 return False
             path = self._path(value, present, target)
             if not path:
-                return False
+                return rest.constant_form(self, value, target)
             edge, other = path[0]
             after = self._apply(value, edge, other, depth)
             if after is None:
@@ -217,12 +219,12 @@ class Tracer:
         if not edge.reverse and len(firing.roots) > 1:
             pairs += self._siblings(value, edge, bound, read)
         before = texts(self._nodes(read))
-        where = self._where(read)
+        where = self.where(read)
         state.begin()
         made: list[tuple[str, str]] = []
         for root, each, passed in pairs:
             new = self._handed(root, each, passed) if each.handed else ""
-            new = new or self._make(each.target, built, bound, state.upstream(root), 0)
+            new = new or self.make(each.target, built, bound, state.upstream(root), 0)
             if not new or new == root or new in state.upstream(root):
                 if root == value:
                     state.close()
@@ -236,7 +238,7 @@ class Tracer:
         patch = state.close()
         name, exactness, meaning = self._rule(firing)
         lines = texts(patch.add) or [f"{old} -> {new}" for old, new in patch.replace.items()]
-        self._emit(name, exactness, meaning, where, before, lines, patch, reverse=edge.reverse)
+        self.emit(name, exactness, meaning, where, before, lines, patch, reverse=edge.reverse)
         return after
 
     def _rule(self, firing: Firing) -> tuple[str, str, str]:
@@ -305,7 +307,7 @@ class Tracer:
                     read.append(name)
         return found
 
-    def _make(self, enode: ENode, built: dict[int, ENode], bound: dict[int, str], later: set[str],
+    def make(self, enode: ENode, built: dict[int, ENode], bound: dict[int, str], later: set[str],
               depth: int) -> str:
         """The value of an e-node of the made side, '' where it cannot be made without a cycle."""
         state = self.state
@@ -343,111 +345,20 @@ class Tracer:
             return name
         inner = built.get(cls)
         if inner is not None:
-            made = self._make(inner, built, bound, later, depth + 1)
+            made = self.make(inner, built, bound, later, depth + 1)
             if made:
                 return made
         for name in state.values.get(cls, {}):
             if state.is_live(name) and name not in later:
                 return name
         chosen = self._any(cls)
-        return self._make(chosen, {}, bound, later, depth + 1) if chosen is not None else ""
+        return self.make(chosen, {}, bound, later, depth + 1) if chosen is not None else ""
 
     def _any(self, cls: int) -> ENode | None:
         choice = self.selection.choice.get(cls) or self.saturated.incumbent.get(cls)
         if choice is None:
             choice = next((each for each in self.saturated.by_class.get(cls, ()) if cls not in each.args), None)
         return choice
-
-    # Steps that no rule stands for
-
-    def _known_shapes(self) -> None:
-        """Reshapes whose computed target is known become Reshapes with a constant target."""
-        state, encoded = self.state, self.saturated.encoded
-        for index in sorted(encoded.spelled_anew):
-            name = self.graph.nodes[index].outputs[0]
-            node = state.producer.get(name)
-            if node is None or node.attrs != self.graph.nodes[index].attrs or node.inputs[1:] == ():
-                continue
-            enode = state.enode[name]
-            arguments = state.arguments(name)
-            where, before = self._where([name]), texts([node])
-            state.begin()
-            fresh = state.names.fresh(name)
-            made = state.maker.original(enode, dict(zip(enode.args, arguments)), (fresh,))
-            state.add(made, enode)
-            state.redirect(name, fresh)
-            patch = state.close()
-            self._emit("known-shape", "exact", "A target shape that follows from the inputs' sizes is a constant.",
-                       where, before, texts(patch.add), patch)
-
-    def _output_names(self, result: Graph) -> None:
-        """Of equal outputs the one that is computed in the result is computed, the others are copies of it."""
-        state = self.state
-        for wanted in result.outputs:
-            copy = state.producer.get(wanted)
-            source = copy.inputs[0] if copy is not None and copy.op == "Identity" and copy.domain == "" else ""
-            node = state.producer.get(source)
-            if node is None or source not in state.outputs or not _copies(result, source, wanted):
-                continue
-            where, before = self._where([source, wanted]), texts([node, *filter(None, [copy])])
-            state.begin()
-            fresh = {name: state.names.fresh(name) for name in node.outputs if name}
-            again, enodes = node.copy(), {new: state.enode[old] for old, new in fresh.items() if old in state.enode}
-            again.outputs = tuple(fresh.get(name, "") for name in node.outputs)
-            state.add(again, state.whole[id(node)])
-            for name, enode in enodes.items():
-                state.output_is(name, enode)
-            state.redirect(wanted, fresh.pop(source))
-            state.redirect(source, wanted)
-            for old, new in fresh.items():
-                state.redirect(old, new)
-            patch = state.close()
-            self._emit("output-names", "exact", "Of equal outputs another one is computed, the others are copies.",
-                       where, before, [*texts(patch.add), f"{source} -> {wanted}"], patch)
-
-    def _region(self, result: Graph) -> None:
-        """One step for whatever still differs from the result."""
-        state = self.state
-        present = state.to_graph()
-        if same_graph(present, result):
-            return
-        table: dict[object, int] = {}
-        ordered = result.copy()
-        ordered.sort()
-        have, _ = value_keys(present, table)
-        want, _ = value_keys(ordered, table)
-        names = _present_values(have, want, set(result.outputs))
-        patch, involved = Patch(), {}
-        patch.constants = {names.setdefault(name, state.names.fresh(name)): value
-                           for name, value in ordered.constants.items() if name not in names}
-        for node in ordered.nodes:
-            if all(name in names for name in node.outputs if name):
-                continue
-            copy = node.copy()
-            for name in filter(None, node.outputs):
-                names[name] = state.names.fresh(name)
-                type_ = result.types.get(name)
-                patch.types.update({} if type_ is None else {names[name]: type_})
-            copy.outputs = tuple(names[name] if name else "" for name in node.outputs)
-            copy.inputs = tuple(names[name] if name else "" for name in node.inputs)
-            for nested in copy.graphs:
-                nested.rename_uses({old: names[old] for old in nested.captured() if old in names}, outputs=True)
-            patch.add.append(copy)
-        for name in patch.reads():
-            if name in present.constants and name not in self.graph.constants:
-                patch.constants[name] = present.constants[name]
-            known = result.type_of(next((old for old, new in names.items() if new == name), "")) or \
-                self.graph.type_of(name)
-            patch.types.update({} if known is None else {name: known})
-        patch.constants.update({name: self.graph.constants[name] for name in patch.reads()
-                                if name in self.graph.constants})
-        patch.replace = {name: names[name] for name in result.outputs if names[name] != name}
-        for enode in self.selection.choice.values():
-            involved.update(dict.fromkeys(enode.rules))
-        weakest = max((rule.exactness for rule in self.saturated.rules if rule.name in involved),
-                      key=["exact", "rounding", "finite", "approximate"].index, default="exact")
-        self._emit("region", weakest, "Several rewrites at once that the search knows to be equal.",
-                   list(patch.replace), [], texts(patch.add), patch, region=True, involved=list(involved))
 
     # Writing steps
 
@@ -456,7 +367,7 @@ class Tracer:
                  if value in self.state.producer}
         return list(nodes.values())
 
-    def _where(self, values: list[str]) -> list[str]:
+    def where(self, values: list[str]) -> list[str]:
         """Names of the original nodes at a place, or of the values."""
         found: dict[str, None] = {}
         for value in values:
@@ -465,27 +376,7 @@ class Tracer:
                 found.update(dict.fromkeys([node.name] if node.name else node.origins or [value]))
         return list(found)
 
-    def _emit(self, rule: str, exactness: str, meaning: str, where: list[str], before: list[str], after: list[str],
+    def emit(self, rule: str, exactness: str, meaning: str, where: list[str], before: list[str], after: list[str],
               patch: Patch, reverse: bool = False, region: bool = False, involved: list[str] | None = None) -> None:
         self.steps.append(Step(len(self.steps), rule, exactness, meaning, where, before, after, patch, region, reverse,
                                involved or [], self.graph.opset, dict(self.graph.opsets)))
-
-
-def _copies(graph: Graph, name: str, source: str) -> bool:
-    """The value is an Identity of the other one."""
-    return any(node.op == "Identity" and node.inputs == (source,) for node in graph.nodes if name in node.outputs)
-
-
-def _present_values(have: Mapping[str, int], want: Mapping[str, int], outputs: Collection[str]) -> dict[str, str]:
-    """Wanted value -> the value of the same key that is there. An output stands only for itself: its name stays."""
-    by_key: dict[int, list[str]] = {}
-    for name, key in have.items():
-        by_key.setdefault(key, []).append(name)
-    found: dict[str, str] = {}
-    for name, key in want.items():
-        fit = [each for each in by_key.get(key, ()) if each not in outputs]
-        if name in by_key.get(key, ()):
-            found[name] = name
-        elif fit:
-            found[name] = fit[-1]
-    return found

@@ -28,6 +28,7 @@ class State:
         self.patch = Patch()
         self._added: list[Node] = []
         self.several: dict[int, list[Node]] = {}  # e-node with several outputs -> its nodes
+        self.parts = {(enode.args[0], enode.output): enode for enode in saturated.enodes if enode.kind == "proj"}
         for name in [*graph.inputs, *graph.constants]:
             self._know(name, saturated.of_label[saturated.encoded.labels[name]])
         for index, node in enumerate(graph.nodes):
@@ -156,8 +157,10 @@ class State:
         for name, type_ in zip(node.outputs, enode.outputs):
             if type_ is not None:
                 self.patch.types[name] = type_
-        if len(node.outputs) == 1:
-            self._know(node.outputs[0], enode)
+        for index, name in enumerate(node.outputs):
+            known = enode if len(node.outputs) == 1 else self.parts.get((enode.cls, index))
+            if name and known is not None:
+                self._know(name, known)
 
     def _same(self, enode: ENode, arguments: list[str]) -> tuple[str, ...] | None:
         if len(enode.outputs) > 1:

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphs.builder import Builder, Value
 from graphs.constants import Constant
-from graphs.dims import DimLike, evaluate, symbol, symbols
+from graphs.dims import DimLike, depends_on_data, evaluate, symbol, symbols
 from graphs.dtypes import FLOATS, numpy_dtype
 from graphs.errors import EgraftError
 from graphs.ir import Node
@@ -92,7 +92,9 @@ class Maker:
         return tuple(self.one_of(self.sizes) for _ in range(rank))
 
     def input(self, dtype: str, shape: Sequence[DimLike]) -> Value:
-        """A new input."""
+        """A new input; none has a size that data decides."""
+        if any(map(depends_on_data, shape)):
+            raise Refused
         value = self.b.input(f"x{len(self.b._graph.inputs)}", dtype, list(shape))
         self.values.append(value)
         return value

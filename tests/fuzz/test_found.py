@@ -60,6 +60,17 @@ FOUND = {
     "a Loop without condition and states": (
         "exact", "x: float32[2, 3], m: int64[]", "y", "y = Loop(m, body=graph (i: int64[], c: bool[]) -> (c, n) { "
         "t = Transpose(x, perm=[1, 0]) u = Transpose(t, perm=[1, 0]) n = Neg(u) })"),
+    "equal outputs of the same terms in another order": (
+        "rounding", "p: float32[2], q: float32[2]", "b, a", "a = Add(p, q) b = Add(q, p)"),
+    "joined products whose Splits become equal on the way": (
+        "rounding", "x: float32[1, 3]", "y, b", "z = constant float32[] 0 k = constant float32[3, 1] [-0.4, 1.2, 0.6] "
+        "l = constant float32[1] [-0.8] m = constant float32[3, 1] [0.8, 0.2, 0.1] n = constant float32[1] [1.1] "
+        "o = constant float32[3, 1] [0.6, 1.1, 0.2] s = Add(z, x) p = MatMul(s, k) a = Add(p, l) q = MatMul(s, m) "
+        "b = Add(q, n) r = MatMul(s, o) y = Concat(a, b, r, axis=-1)"),
+    "another form of what is constant, which no rule leads to": (
+        "finite", "x: float32[n, 3]", "m, y", "k = constant float32[3] [0.05, -1.5, -0.6] "
+        "w = constant float32[3, 1] [-1.2, -3, 1.7] o = constant float32[1, 1] [1] r = Relu(x) s = Relu(r) "
+        "p = Mul(r, k) m = MatMul(p, w) f = Flatten(s, axis=0) y = Mul(f, o)"),
 }  # fmt: skip
 
 
