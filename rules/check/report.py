@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 class Failure:
     """A graph that a rule changed wrongly (or should have changed, or not), as text that parses back."""
 
-    kind: str  # example, near miss, instance, crash
+    kind: str  # example, near miss, instance, crash; "... in ONNX Runtime"
     reason: str
     before: str
     after: str = ""
@@ -18,7 +18,8 @@ class Failure:
 
 @dataclass(slots=True)
 class RuleReport:
-    """The verdict on one rule: `fired` instances were changed by it, of which `checked` could be executed."""
+    """The verdict on one rule: `fired` instances were changed by it, of which `checked` could be executed, and
+    `elsewhere` (None: not asked for) in ONNX Runtime as well."""
 
     name: str
     exactness: str
@@ -26,6 +27,7 @@ class RuleReport:
     typed: int = 0
     fired: int = 0
     checked: int = 0
+    elsewhere: int | None = None
     failures: list[Failure] = field(default_factory=list)
     undecided: list[str] = field(default_factory=list)  # why instances could not be compared
 
@@ -38,6 +40,7 @@ class RuleReport:
         """One line, and the first failure if there is one."""
         line = (f"{self.name} ({self.exactness}): {'ok' if self.ok else 'UNSOUND'}, "
                 f"{self.checked} of {self.fired} fired instances compared")
+        line += "" if self.elsewhere is None else f", {self.elsewhere} in ONNX Runtime"
         if self.failures:
             first = self.failures[0]
             line += f"\n  {first.kind}: {first.reason}\n  before: {first.before}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from graphs import dtypes
-from graphs.errors import EgraftError
+from graphs.errors import EgraftError, NotExecutable
 from graphs.ir import Graph, Node
 
 from ..constraints import constraints
+from ..execute import Context
 from ..feeds import draw
 from ..session import check_feeds
 from .changes import Changes, changes, fold
@@ -31,17 +32,33 @@ AHEAD_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaff
 PLAIN = Twin()
 NAN_EVERYWHERE = "is NaN everywhere"
 Key = tuple[bool, Twin]  # of the original or not; which variation
+Executor = Callable[[Graph], Callable[[Mapping[str, Any]], list[Any]]]  # prepares a graph; named inputs to outputs
 
 
 class CannotRun(Exception):
     """The original does not run on this draw: nothing to compare with."""
 
 
-class Comparison:
-    """Prepared once for a pair of graphs and their pins; `check(round)` gives the checks of all outputs."""
+class Elsewhere:
+    """A graph that another runtime runs, where `TwinProgram` is egraft's own."""
 
-    def __init__(self, original: Graph, optimized: Graph, pins: Pins, terms: Terms, seed: int) -> None:
+    def __init__(self, graph: Graph, executor: Executor) -> None:
+        self.graph, self.peak_bytes, self.context = graph, 0, Context.of(graph)
+        self._run = executor(graph)
+
+    def run(self, values: Mapping[str, Any], counting: bool = False) -> dict[str, Any]:
+        """Output name -> value."""
+        return dict(zip(self.graph.outputs, self._run(values)))
+
+
+class Comparison:
+    """Prepared once for a pair of graphs and their pins; `check(round)` gives the checks of all outputs. The graphs
+    as they are run in `executor`, if one is given; what makes the yardstick always runs in egraft."""
+
+    def __init__(self, original: Graph, optimized: Graph, pins: Pins, terms: Terms, seed: int,
+                 executor: Executor | None = None) -> None:
         self.original, self.optimized, self.pins, self.terms, self.seed = original, optimized, pins, terms, seed
+        self.executor = executor
         self.journal = Journal(seed=seed)
         self.notes: list[str] = []
         self.weights = sum(constant.nbytes for each in original.walk() for constant in each.constants.values())
@@ -52,7 +69,7 @@ class Comparison:
         self.coarse = coarsest_epsilon(original)
         self._folded: tuple[Graph, Graph] | None = None
         self._changes: tuple[Changes, Changes] | None = None
-        self._programs: dict[Key, TwinProgram | None] = {}
+        self._programs: dict[Key, TwinProgram | Elsewhere | None] = {}
         self._unprepared: dict[Key, EgraftError] = {}
         self._journals: dict[Key, Journal] = {(True, PLAIN): self.journal}
         self._ahead: dict[Key, Future[dict[str, Any]]] = {}
@@ -85,7 +102,7 @@ class Comparison:
         found |= {pin.key for pin in self.pins.pairs if any(name in values for name in pin.original.inputs)}
         return found
 
-    def program(self, of_original: bool, twin: Twin) -> TwinProgram | None:
+    def program(self, of_original: bool, twin: Twin) -> TwinProgram | Elsewhere | None:
         """The prepared graph, None (and a note) where this variation cannot be prepared."""
         key = of_original, twin
         program = self._prepared(key)
@@ -95,13 +112,14 @@ class Comparison:
             self._without(twin, self._unprepared[key])
         return program
 
-    def _prepared(self, key: Key) -> TwinProgram | None:
+    def _prepared(self, key: Key) -> TwinProgram | Elsewhere | None:
         if key not in self._programs and key not in self._unprepared:
             of_original, twin = key
             graph, changed = self._graph(of_original, twin)
             hook = node_function(self.pins, self._journals.setdefault(key, Journal()), of_original)
             try:
-                self._programs[key] = TwinProgram(graph, twin, hook, self.seed, self.fixed, changed)
+                self._programs[key] = Elsewhere(graph, self.executor) if self.executor and twin == PLAIN else \
+                    TwinProgram(graph, twin, hook, self.seed, self.fixed, changed)
             except EgraftError as reason:
                 self._unprepared[key] = reason
         return self._programs.get(key)
@@ -141,7 +159,7 @@ class Comparison:
                 self._programs[key] = None
             return None
 
-    def _execute(self, key: Key, program: TwinProgram, values: Mapping[str, Any],
+    def _execute(self, key: Key, program: TwinProgram | Elsewhere, values: Mapping[str, Any],
                  counting: bool = False) -> dict[str, Any]:
         journal = self._journals[key]
         if journal is not self.journal:
@@ -264,6 +282,8 @@ class Comparison:
         except Unpinnable as reason:
             lost.reason, lost.unpinnable = f"{reason} runs another number of times", True
         except EgraftError as reason:
+            if self.executor and isinstance(reason, NotExecutable):  # another runtime need not have every kernel
+                raise
             lost.reason = f"the optimized graph does not run: {reason.where}: {reason.found}"
         return None, lost
 

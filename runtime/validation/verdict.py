@@ -18,7 +18,7 @@ from .foreign import types_of_all
 from .pins import DISCRETE, OPAQUE, RANDOM, Pins, find_pins
 from .regions import Region, split
 from .report import FAILED, NOT_VALIDATED, PASSED, OutputCheck, Round, Validation
-from .rounds import NAN_EVERYWHERE, CannotRun, Comparison
+from .rounds import NAN_EVERYWHERE, CannotRun, Comparison, Executor
 
 CLASSES = ("exact", "rounding", "finite", "approximate")
 LEAST_SHARE = 0.05  # an output of which less could be compared in every round is not validated
@@ -32,12 +32,14 @@ Feeds = Mapping[str, Any]
 
 def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
              feeds: Feeds | Sequence[Feeds] | None = None, seed: int = 0, sizes: dict[str, int] | None = None,
-             rtol: float | None = None, atol: float | None = None, rounds: int = 2) -> Validation:
+             rtol: float | None = None, atol: float | None = None, rounds: int = 2,
+             executor: Executor | None = None) -> Validation:
     """Run both graphs on random inputs (or on `feeds`, one mapping or several) and compare all outputs.
 
     `rounds` is the number of ordinary draws, each at other sizes of the symbolic dimensions where there are any; a
     draw with special values follows, except for the classes `finite` and `approximate`. `sizes` fixes sizes. `rtol`
-    and `atol` replace the measured yardstick. The same arguments give the same verdict.
+    and `atol` replace the measured yardstick. `executor` runs both graphs in the place of egraft (no node is pinned
+    then). The same arguments give the same verdict.
     """
     if exactness not in CLASSES:
         raise InvalidOption("exactness", f"{exactness!r} is no class", f"use one of {', '.join(CLASSES)}")
@@ -49,21 +51,22 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
     terms = Terms(exactness, rtol, atol)
     pins = find_pins(original, optimized)
     pins.types.update(types_of_all(original, [pin.original for pin in pins.pairs if pin.kind == OPAQUE]))
-    parts = split(original, optimized, pins, pins.types) if feeds is None else None
+    parts = split(original, optimized, pins, pins.types) if feeds is None and executor is None else None
     if parts is not None:
         found = _by_regions(parts, original, optimized, pins, Validation(exactness), (seed, sizes, rtol, atol, rounds))
         if found.status != NOT_VALIDATED:
             return found  # else the whole may say more: what a region gets there is less random
-    if exactness == "exact":  # where every bit stays no tie is decided anew, and equal nodes may have merged
+    # Where every bit stays no tie is decided anew, and equal nodes may have merged.
+    if exactness == "exact" or executor:
         pins = pins.without([pin.key for pin in pins.pairs])
-    verdict = first = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds)
+    verdict = first = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor)
     for _ in range(MAX_UNPINNED):
         failing = [check for check in verdict.outputs if not check.ok]
         discrete = [pin.key for pin in pins.pairs if pin.kind == DISCRETE]
         if verdict.status != FAILED or not failing or not discrete or not all(check.unpinnable for check in failing):
             break
         pins = pins.without({check.pin for check in failing if check.pin} or discrete)
-        verdict = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds)
+        verdict = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor)
         verdict.notes.append("some discrete nodes get other inputs and were compared by what they give")
     return verdict if verdict.ok else first
 
@@ -123,14 +126,14 @@ def _contract(original: Graph, optimized: Graph) -> str | None:
 
 
 def _attempt(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,
-             seed: int, sizes: dict[str, int] | None, rounds: int) -> Validation:
+             seed: int, sizes: dict[str, int] | None, rounds: int, executor: Executor | None) -> Validation:
     result = Validation(terms.exactness)
     strangers = [node for kind, node in pins.alone_optimized if kind in (OPAQUE, RANDOM)]
     if strangers:
         result.reason = f"{strangers[0].label} is not executed alike in both graphs: it has no partner in the original"
         result.status = FAILED
         return result
-    comparison = Comparison(original, optimized, pins, terms, seed)
+    comparison = Comparison(original, optimized, pins, terms, seed, executor)
     try:
         plan = _given(feeds, seed) if feeds is not None else _draws(comparison, seed, sizes, rounds, result)
         worst = _run_rounds(comparison, plan, feeds, result)

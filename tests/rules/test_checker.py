@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from rules.check import check_all, check_rule
+from graphs.errors import ExecutionFailed
+from graphs.text import parse_graph
+from rules.check import OnnxRuntime, check_all, check_rule
 from rules.declare import Match, Outcome, Rule, refuse, rule, term
 
 NEVER = "graph opset 17 (x: float32[2, 3]) -> (y) { y = Sin(x) }"
@@ -76,8 +79,6 @@ def zero_pad_into_max_pool(m: Match) -> Outcome:
     near_miss=NEVER,
 )
 def relu_as_choice(m: Match) -> Outcome:
-    import numpy as np
-
     return {"z": np.zeros((), np.float32)} if m.x.dtype == "float32" else refuse("float32 only")
 
 
@@ -152,6 +153,38 @@ def test_unsound_rule_is_found(planted: Rule) -> None:
     assert not report.ok, report.text()
     assert report.failures[0].kind == KINDS.get(planted.name, report.failures[0].kind)
     assert "UNSOUND" in report.text() and report.to_dict()["ok"] is False
+
+
+@rule(
+    family="planted", exactness="exact", meaning="So do our kernels, to the bit; ONNX Runtime's do not.",
+    before="Softsign(x)", after="Div(x, Add(one, Abs(x)))",
+    example="graph opset 17 (x: float32[8, 9]) -> (y) { y = Softsign(x) }", near_miss=NEVER,
+)
+def softsign_by_hand(m: Match) -> Outcome:
+    return {"one": np.ones((), m.x.dtype)} if m.x.dtype == "float32" else refuse("float32 only")
+
+
+@rule(
+    family="planted", exactness="exact", meaning="The smallest integer divided by -1 ends ONNX Runtime's process.",
+    before="Div(Neg(x), z)", after="Div(Neg(x), Identity(z))",
+    example="graph opset 17 (x: int32[8], z: int32[8]) -> (y) { n = Neg(x) y = Div(n, z) }", near_miss=NEVER,
+)
+def divided(m: Match) -> Outcome:
+    return None
+
+
+def test_onnx_runtime_is_asked_too_and_may_crash() -> None:
+    pytest.importorskip("onnxruntime")
+    assert check_rule(softsign_by_hand, 0).ok
+    with OnnxRuntime() as other:
+        report = check_rule(softsign_by_hand, 0, 0, other)
+        assert report.failures[0].kind == "example in ONNX Runtime" and report.checked == 1 and report.elsewhere == 0
+        crash = other(parse_graph("graph opset 17 (x: int32[1], z: int32[1]) -> (y) { y = Div(x, z) }"))
+        with pytest.raises(ExecutionFailed, match="crashes"):
+            crash({"x": np.full(1, -(2**31), np.int32), "z": np.full(1, -1, np.int32)})
+        report = check_rule(divided, 0, 0, other)
+        assert report.ok and report.elsewhere == 1
+        assert "1 in ONNX Runtime" in report.text()
 
 
 def test_reports_are_reproducible_and_selectable() -> None:
