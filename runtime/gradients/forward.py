@@ -9,7 +9,7 @@ import numpy as np
 from graphs.builder import Builder, Value
 from graphs.ir import Graph, Node
 
-from .reverse import reverse, row_of
+from .reverse import built, reverse, row_of
 from .rows import Grads
 from .shapes import expand_to, zeros_like
 from .site import Site, float_dtype
@@ -58,7 +58,7 @@ def forward(b: Builder, nodes: Sequence[Node], moving: dict[str, Value]) -> None
         if all(each is None for each in tangents):
             continue
         row = row_of(node)
-        found = row.jvp(site, tangents) if row.jvp is not None else transposed(site, tangents)
+        found = built(site, row.jvp or transposed, tangents)
         for name, tangent in zip(node.outputs, found):
             if name and tangent is not None and float_dtype(b, name) is not None:
                 moving[name] = moving[name] + tangent if name in seeded else tangent

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from . import _softmax
 from .rows import Row
 
-ROWS: dict[str, Row] = {}
+ROWS: dict[str, Row] = {**_softmax.ROWS}
 
 ABSENT: dict[str, str] = {}

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphs.builder import Builder, Value
-from graphs.errors import NotDifferentiable
+from graphs.errors import InvalidModel, NotDifferentiable
 from graphs.ir import Graph, Node
+from graphs.types import TensorType
 
-from .rows import Row, absent, table
-from .shapes import full_like, zeros_like
+from .rows import Grads, Row, Vjp, absent, table
+from .shapes import full_like, reshape_to, zeros_like
 from .site import Site, float_dtype
-from .tape import add_input, finish, known, mark_origins, tape
+from .tape import WORKING_OPSET, add_input, finish, known, mark_origins, tape
 
 Seeds = Mapping[str, "str | np.ndarray"]
 
@@ -79,10 +80,26 @@ def reverse(b: Builder, nodes: Sequence[Node], adjoints: dict[str, Value], wrt: 
             continue
         site = Site(b, node, active)
         start = len(b.unfinished.nodes)
-        for index, part in enumerate(row_of(node).vjp(site, grads)):
+        for index, part in enumerate(built(site, row_of(node).vjp, grads)):
             if part is not None and site.wants(index):
-                _accumulate(adjoints, site.names[index], part)
+                _accumulate(adjoints, site.names[index], _typed(site, index, part))
         mark_origins(b, start, node)
+
+
+def _typed(s: Site, index: int, part: Value) -> Value:
+    """The cotangent with the operand's shape stated where that is known and inference did not find it."""
+    type_ = s[index].type
+    certain = isinstance(type_, TensorType) and type_.is_known
+    return reshape_to(s.b, part, s[index]) if certain else part
+
+
+def built(s: Site, row: Vjp, values: Grads) -> Grads:
+    """What a row builds. Raises NotDifferentiable where it needs an operator that the opset lacks."""
+    try:
+        return row(s, values)
+    except InvalidModel as error:
+        raise NotDifferentiable(s.node.label, f"its gradient cannot be built: {error.where}: {error.found}",
+                                f"raise the model to opset {WORKING_OPSET}") from error
 
 
 def row_of(node: Node) -> Row:

@@ -34,7 +34,7 @@ from importlib import import_module
 from graphs.builder import Value
 from graphs.operators import FAMILIES
 
-from .shapes import expand_to, sum_to, zeros_like
+from .shapes import cast_like, expand_to, sum_to, zeros_like
 from .site import Site
 
 Grads = Sequence[Value | None]
@@ -65,7 +65,8 @@ STOPS = Row(_nothing, _nothing)  # piecewise constant: the derivative is zero wh
 def pointwise(*local: Local | None) -> Row:
     """An elementwise operator of one output. `local[i](s, g)` is g times the derivative by input i, broadcast.
 
-    None: no gradient flows through this input.
+    None: no gradient flows through this input. Where inputs differ in element type, g has that of the output in
+    reverse mode and that of input i in forward mode, and the result may have any.
     """
 
     def at(index: int) -> Local | None:
@@ -87,7 +88,7 @@ def variadic(local: Callable[[Site, int, Value], Value | None]) -> Row:
         found: list[Value | None] = []
         for index in range(len(s.operands)):
             part = local(s, index, g) if s.wants(index) else None
-            found.append(None if part is None else sum_to(s.b, part, s[index]))
+            found.append(None if part is None else sum_to(s.b, cast_like(s.b, part, s[index]), s[index]))
         return found
 
     def jvp(s: Site, tangents: Grads) -> Grads:
@@ -98,10 +99,11 @@ def variadic(local: Callable[[Site, int, Value], Value | None]) -> Row:
 
 
 def _total(s: Site, parts: Sequence[Value | None]) -> Value | None:
-    """The sum of what is there, in the shape of the output."""
+    """The sum of what is there, in the type of the output."""
     total: Value | None = None
     for part in parts:
         if part is not None:
+            part = cast_like(s.b, part, s.out)
             total = part if total is None else total + part
     return None if total is None else expand_to(s.b, total, s.out)
 

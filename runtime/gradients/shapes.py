@@ -6,6 +6,7 @@ import numpy as np
 
 from graphs.builder import Builder, Value
 from graphs.constants import Constant
+from graphs.dtypes import ONNX_NUMBER
 from graphs.types import Shape, TensorType
 
 
@@ -34,6 +35,13 @@ def ints(b: Builder, items: tuple[int, ...] | list[int]) -> Value:
 def scalar(b: Builder, number: float, like: Value) -> Value:
     """A constant scalar of the element type of `like`."""
     return b.constant(Constant.of(np.float64(number), like.dtype or "float32"))
+
+
+def cast_like(b: Builder, value: Value, like: Value) -> Value:
+    """A value in the element type of another one."""
+    if like.dtype is None:
+        return b.CastLike(value, like)
+    return value if value.dtype == like.dtype else b.Cast(value, to=ONNX_NUMBER[like.dtype])
 
 
 def same_shape(a: Value, b: Value) -> bool:

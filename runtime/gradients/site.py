@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from graphs.builder import Builder, Value
+from graphs.constants import Constant
 from graphs.dtypes import is_float
+from graphs.errors import NotDifferentiable
 from graphs.inference import infer_node
 from graphs.ir import Node
+from graphs.operators import RUNTIME
 from graphs.types import TensorType
 
 
@@ -31,6 +34,7 @@ class Site:
         self.b, self.node, self._active = b, node, active
         captured = [name for name in node.uses if name not in node.inputs] if node.holds_graphs else []
         self.names: tuple[str, ...] = (*node.inputs, *captured)
+        self._shared: dict[str, Value] = {}
 
     @property
     def attrs(self) -> Mapping[str, object]:
@@ -51,6 +55,34 @@ class Site:
         found = self.get(index)
         assert found is not None, f"{self.node.label} has no input {index}"
         return found
+
+    def rank(self, index: int) -> int:
+        """The number of axes of operand `index`; a row that needs it cannot do without."""
+        shape = self[index].shape
+        if shape is None:
+            raise self.fail(f"the rank of {self.names[index]!r} is not known")
+        return len(shape)
+
+    def constant(self, index: int) -> Constant | None:
+        """Operand `index` where it is a constant."""
+        name = self.names[index] if index < len(self.names) else ""
+        return self.b.scope.lookup(name)[2] if name else None
+
+    def static(self, name: str, index: int) -> object:
+        """A static attribute as the builder takes it: the value, or the input that gives it when the graph runs."""
+        return self[index] if self.attrs[name] is RUNTIME else self.attrs[name]
+
+    def shared(self, key: str, build: Callable[[], Value]) -> Value:
+        """What several inputs' derivatives have in common, built once for this node."""
+        if key not in self._shared:
+            self._shared[key] = build()
+        return self._shared[key]
+
+    def fail(self, found: str) -> NotDifferentiable:
+        """The error to raise for a node that the row cannot handle."""
+        return NotDifferentiable(self.node.label, f"the gradient of {self.node.op} cannot be built: {found}",
+                                 "differentiate by values that do not reach the output through this node, or "
+                                 "express it by other operators")
 
     def wants(self, index: int) -> bool:
         """Whether a cotangent of operand `index` is of use: it depends on what is differentiated by."""

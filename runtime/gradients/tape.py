@@ -12,9 +12,8 @@ from graphs.ir import Graph, Node
 from graphs.onnx_io import writable
 from graphs.types import TensorType
 
+from .modernize import WORKING_OPSET, modernize
 from .site import float_dtype
-
-WORKING_OPSET = 18  # has all that rows build: ScatterElements with a sum, axes of reductions as inputs
 
 
 def tape(graph: Graph) -> tuple[Builder, list[Node]]:
@@ -24,6 +23,8 @@ def tape(graph: Graph) -> tuple[Builder, list[Node]]:
     """
     copy = graph.copy()
     copy.sort()
+    if 0 < copy.opset < WORKING_OPSET:
+        modernize(copy)
     if 0 < copy.opset < WORKING_OPSET and all(
         writable(node, WORKING_OPSET, each) is None for each in copy.walk() for node in each.nodes
     ):

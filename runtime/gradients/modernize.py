@@ -1,0 +1,45 @@
+"""Operators that newer opsets lack, written by those that they have, so that rows can build at `WORKING_OPSET`."""
+
+from __future__ import annotations
+
+from graphs.ir import Graph, NameSupply, Node
+from graphs.operators import RUNTIME
+
+WORKING_OPSET = 18  # has all that rows build: ScatterElements with a sum, axes of reductions as inputs
+
+
+def modernize(graph: Graph) -> None:
+    """Rewrite, in place, the nodes of the outermost graph that have no form at newer opsets.
+
+    Scatter becomes ScatterElements. A Softmax that sees its input as a matrix (before opset 13) becomes one along the
+    last axis, of the matrix where that is another tensor.
+    """
+    names = NameSupply(graph.names())
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if not node.is_opaque and not node.domain:
+            if node.op == "Scatter":
+                node.op, node.attrs = "ScatterElements", {**node.attrs, "reduction": "none"}
+            elif node.attrs.get("flatten"):
+                nodes += _along_last_axis(graph, node, names)
+                continue
+        nodes.append(node)
+    graph.nodes = nodes
+
+
+def _along_last_axis(graph: Graph, node: Node, names: NameSupply) -> list[Node]:
+    type_ = graph.type_of(node.inputs[0])
+    axis = int(node.attrs["axis"])  # type: ignore[call-overload]
+    last = type_ is not None and type_.rank is not None and axis in (-1, type_.rank - 1)
+    attrs = {**node.attrs, "axis": -1, "flatten": 0}
+    if last:
+        node.attrs = attrs
+        return [node]
+    (x,), (y,) = node.inputs, node.outputs
+    matrix, result, shape = (names.fresh(f"{y}_{stem}") for stem in ("matrix", "rows", "shape"))
+    return [
+        Node("Flatten", (x,), (matrix,), {"axis": axis}, version=1),
+        Node(node.op, (matrix,), (result,), attrs, name=node.name, version=node.version),
+        Node("Shape", (x,), (shape,), {"start": 0, "end": None}, version=1),
+        Node("Reshape", (result, shape), (y,), {"shape": RUNTIME, "allowzero": 0}, version=5),
+    ]
