@@ -149,6 +149,9 @@ def infer_site(record: Operator, site: Site) -> Inferred:
             _log.warning("the record of %s gives %d types for %d outputs of %s", record.name, len(types),
                          site.outputs, site.label)
         result.types = (types + [None] * site.outputs)[: site.outputs]
+        for type_ in result.types:
+            if isinstance(type_, TensorType) and any(isinstance(dim, int) and dim < 0 for dim in type_.shape or ()):
+                raise site.fail(f"its output would have the shape {list(type_.shape or ())}")
         if record.contents is not None:
             result.contents = _checked(record.contents(site), result.types[0] if result.types else None)
     except InferenceError:
@@ -170,7 +173,8 @@ def _checked(found: Contents | None, type_: Type | None) -> Contents | None:
 
 def opaque_types(node: Node, types: Sequence[Type | None], known: list[Type | None], declared: Mapping[str, Type],
                   opsets: Mapping[str, int]) -> list[Type | None]:
-    """Element types of an opaque node: from the ONNX schema, else from what the model declares; never a shape."""
+    """Element types of an opaque node: from the ONNX schema, else from what the model declares; never a shape, except
+    of `ai.onnx.ml`, whose operators are opaque without being unknown."""
     result = list(known)
     for index, name in enumerate(node.outputs):
         stated = declared.get(name)
@@ -181,6 +185,9 @@ def opaque_types(node: Node, types: Sequence[Type | None], known: list[Type | No
             result[index] = TensorType(stated.dtype)
         elif isinstance(stated, OtherType):
             result[index] = stated
+    if node.domain == ml_types.DOMAIN:
+        for index, type_ in enumerate(ml_types.ml_types(node.op, node.attrs, types)[: len(result)]):
+            result[index] = type_ or result[index]
     return result
 
 

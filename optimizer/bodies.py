@@ -56,8 +56,9 @@ def _improve_one(parent: Graph, body: Graph, improve: Improve, types: Mapping[st
         return None
     result = better
     result.inputs = list(body.inputs)
-    for name in captured:
-        result.constants.pop(name, None)
+    for name in captured:  # another constant may have got the name of one that the body does not read any more
+        if name in constants and result.constants.get(name) == constants[name]:
+            del result.constants[name]
     result.name, result.doc = body.name, body.doc
     result.declared = dict(body.declared)
     result.opsets = dict(body.opsets)

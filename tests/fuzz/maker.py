@@ -23,7 +23,7 @@ NUMBER = (*FLOAT, *INTEGER)
 ANY = (*NUMBER, "bool")
 LIKELY = ("float32", "float32", "float32", "float32", "float16", "float64", "int64", "int32", "bool")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 6.0, 1e-5, np.inf, -np.inf, np.nan)
-USUAL = range(13, 22)  # opsets
+UNWRITTEN = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")  # garbage where the sum is over nothing
 MAX_ELEMENTS = 4096
 MAX_RANK = 5
 TYPICAL = 4  # size of a symbol, to bound what grows
@@ -176,6 +176,8 @@ class Maker:
         for position, each in enumerate(inputs):
             if isinstance(each, Value) and not (each.dtype and accepts(op, self.opset, each.dtype, position, domain)):
                 raise Refused
+        if op in UNWRITTEN and any(isinstance(each, Value) and each.shape and 0 in each.shape for each in inputs):
+            raise Refused
         if op in ("Div", "Mod") and any(isinstance(each, Value) and each.dtype not in FLOATS for each in inputs):
             raise Refused  # ONNX Runtime ends the process where an integer is divided by zero
         try:
@@ -195,7 +197,7 @@ class Maker:
         def type_of(name: str) -> Type | None:
             return self.b.scope.lookup(name)[0]
 
-        return self.opset in USUAL or bool(node.domain) or not isinstance(write_node(node, self.opset, type_of), str)
+        return bool(node.domain) or not isinstance(write_node(node, self.opset, type_of), str)
 
     def _roughen(self, op: str, inputs: Sequence[str], outputs: Sequence[Value]) -> None:
         record = find(op)

@@ -96,6 +96,12 @@ def test_an_error_names_node_and_reason() -> None:
     assert caught.value.where == "Add 'z'" and "broadcast" in caught.value.found
 
 
+def test_no_size_is_negative() -> None:
+    """A deconvolution with a stride of 2 over nothing, with a kernel of 1: 2 * (0 - 1) + 1 elements."""
+    with pytest.raises(InferenceError, match=r"\[1, 1, -1\]"):
+        parse_graph("graph (x: float32[1, 1, 0], w: float32[1, 1, 1]) -> (y) { y = ConvTranspose(x, w, strides=[2]) }")
+
+
 def test_a_node_without_a_graph() -> None:
     record = find("Add")
     assert record is not None
