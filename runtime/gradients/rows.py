@@ -2,7 +2,7 @@
 
 A family's file holds `ROWS`, operator name -> `Row` (`domain.Op` in other domains), and `ABSENT`, operator name ->
 why there is none. A row builds nodes of differentiable operators only, so that its result can be differentiated
-again, and keeps the element type. There are four ways to write one:
+again, and keeps the element type. There are five ways to write one:
 
     # 1. Elementwise: one function per input that multiplies by the local derivative; both modes use it.
     "Sin": pointwise(lambda s, g: g * s.b.Cos(s[0])),
@@ -14,7 +14,10 @@ again, and keeps the element type. There are four ways to write one:
     # 3. Linear in each of some inputs (products): the cotangent of each; forward mode sums over them.
     "MatMul": multilinear(matmul_vjp, data=(0, 1)),
 
-    # 4. Everything else: `vjp`, and `jvp` where it is simpler than what is derived from `vjp` by transposing it.
+    # 4. Written by other differentiable operators: one value for each float output (see `expanded.py`).
+    "MeanVarianceNormalization": expanded(lambda s: [normalized(s)]),
+
+    # 5. Everything else: `vjp`, and `jvp` where it is simpler than what is derived from `vjp` by transposing it.
     def _layer_norm(s: Site, grads: Grads) -> Grads:
         g = grads[0]                              # a cotangent per output, None = 0; not all are None
         x, scale = s[0], s[1]                     # inputs as builder values; s.get(2) may be None
