@@ -1,0 +1,146 @@
+"""A fused kernel against its graph run node by node in NumPy: nothing is timed or used that has not passed.
+
+The yardstick is the graph in float64. A kernel may be off by some rounding errors of its dtype, by as much as the
+unfused graph is in the same row (the last axis), or by as much as the row moves where inputs are moved by an ulp; times
+`LIMIT`. NaN and infinities stand where the unfused graph has
+them, and zeros of elementwise kernels have its signs. Exact kernels have its bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from graphs import dtypes
+from graphs.constants import Constant
+from graphs.ir import Graph
+from graphs.types import TensorType
+from runtime.execute import Context
+from runtime.program import Program
+
+from .fused import FusedKernel
+
+LIMIT = 16
+_SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 1e30, -1e30, 1.0, -1.0, 88.0, -104.0)
+_EVERY = 3  # of special rounds every such element is special
+_TO_FLOAT64 = 11  # ONNX's number of the type
+
+
+def fault(kernel: FusedKernel, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> str | None:
+    """What is wrong with a kernel at these sizes of its inputs; None if nothing was found."""
+    graph = kernel.graph
+    plain, wide = Program(graph, Context.of(graph)), Program(widened(graph), Context.of(graph))
+    for title, arrays in draws(graph, shapes, seed):
+        with np.errstate(all="ignore"):
+            got = kernel(*arrays)
+            want = plain.run(arrays)
+            truth = wide.run([_wide(each) for each in arrays])
+            moved = wide.run([_moved(each, number) for number, each in enumerate(arrays)])
+        for name, mine, *others in zip(graph.outputs, got, want, truth, moved):
+            unfused, exactly, beside = (np.asarray(each) for each in others)
+            found = _difference(mine, unfused, exactly, beside, kernel.exact)
+            if found is not None:
+                return f"{name} of {title}: {found}"
+    return None
+
+
+def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Values of the inputs: any sign, positive, small integers as floats (ties, zeros), and special ones."""
+    rng = np.random.default_rng(seed)
+
+    def each(kind: str, name: str) -> np.ndarray:
+        type_ = graph.type_of(name)
+        assert type_ is not None
+        dtype, shape = dtypes.numpy_dtype(type_.dtype), tuple(shapes[name])
+        if dtype.kind != "f":
+            return _integers(rng, dtype, shape, kind == "special values")
+        values = rng.standard_normal(shape)
+        if kind == "positive values":
+            values = np.abs(values) + 0.01
+        if kind == "integers":
+            values = np.rint(2 * values)
+        if kind == "special values":
+            chosen = rng.integers(0, _EVERY, shape) == 0
+            values = np.where(chosen, rng.choice(np.array(_SPECIAL), shape), values)
+        return np.asarray(values).astype(dtype)
+
+    for kind in ("normal values", "positive values", "integers", "special values"):
+        with np.errstate(all="ignore"):
+            yield kind, [each(kind, name) for name in graph.inputs]
+
+
+def _integers(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...], special: bool) -> np.ndarray:
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(dtype)
+    values = rng.integers(0 if dtype.kind == "u" else -9, 10, shape).astype(dtype)
+    limits = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max], dtype)
+    return np.where(rng.integers(0, _EVERY, shape) == 0, rng.choice(limits, shape), values) if special else values
+
+
+def widened(graph: Graph) -> Graph:
+    """The graph in float64."""
+    wide = graph.copy()
+    for name, constant in graph.constants.items():
+        if dtypes.is_float(constant.dtype):
+            wide.constants[name] = Constant.of(constant.array.astype(np.float64))
+    for node in wide.nodes:
+        if node.op == "Cast" and not node.domain and dtypes.is_float(dtypes.FROM_ONNX.get(node.attrs["to"], "")):  # type: ignore[call-overload]
+            node.attrs["to"] = _TO_FLOAT64
+    wide.types = {name: _wide_type(type_) if isinstance(type_, TensorType) else type_
+                  for name, type_ in graph.types.items()}
+    return wide
+
+
+def _wide_type(type_: TensorType) -> TensorType:
+    return TensorType("float64" if dtypes.is_float(type_.dtype) else type_.dtype, type_.shape)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
+def _moved(array: np.ndarray, seed: int) -> np.ndarray:
+    """Floats moved up or down by an ulp, in float64."""
+    if array.dtype.kind != "f":
+        return array
+    signs = np.random.default_rng(seed).integers(0, 2, array.shape) * 2 - 1
+    return _wide(array) * (1 + signs * float(np.finfo(array.dtype).eps))
+
+
+def _difference(got: np.ndarray, want: np.ndarray, truth: np.ndarray, moved: np.ndarray, exact: bool) -> str | None:
+    if got.shape != want.shape or got.dtype != want.dtype:
+        return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
+    if got.dtype.kind != "f":
+        return _first(got != want, got, want)
+    missing = np.isnan(want)
+    zeros = (got == 0) & (want == 0) & (np.signbit(got) != np.signbit(want)) & (exact or _is_flat(want, truth))
+    if exact:
+        return _first(((got != want) & ~(missing & np.isnan(got))) | zeros, got, want)
+    finite = np.isfinite(want)
+    wrong = (np.isnan(got) != missing) | (~finite & ~missing & (got != want)) | (finite & ~np.isfinite(got)) | zeros
+    found = _first(wrong, got, want)
+    return found or _first(_is_far(got, want, truth, moved, finite), got, want)
+
+
+def _is_flat(want: np.ndarray, truth: np.ndarray) -> bool:
+    """Zeros that are zeros in exact arithmetic too: sums of rounded numbers may be zero by chance."""
+    return bool(((want == 0) == (truth == 0)).all())
+
+
+def _is_far(got: np.ndarray, want: np.ndarray, truth: np.ndarray, moved: np.ndarray, finite: np.ndarray) -> np.ndarray:
+    limits = np.finfo(got.dtype)
+    fine = finite & np.isfinite(truth) & np.isfinite(moved)
+    with np.errstate(all="ignore"):
+        truth = np.where(fine, truth, 0)
+        own = np.where(fine, np.maximum(np.abs(want.astype(np.float64) - truth), np.abs(moved - truth)), 0)
+        row = own.max(axis=-1, keepdims=True) if own.ndim else own
+        allowed = LIMIT * (float(limits.eps) * np.abs(truth) + row + float(limits.smallest_subnormal))
+        return np.asarray(fine & (np.abs(np.where(fine, got, 0) - truth) > allowed))
+
+
+def _first(wrong: np.ndarray, got: np.ndarray, want: np.ndarray) -> str | None:
+    if not wrong.any():
+        return None
+    place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+    return f"{got[place]!r} instead of {want[place]!r} at {[int(each) for each in place]}, {int(wrong.sum())} elements"

@@ -1,0 +1,102 @@
+"""The system's C compiler, and functions that it made: cached on disk by content, loaded with ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from graphs.errors import ExecutionFailed, TargetUnavailable
+
+from ..cache import cached
+
+HERE = Path(__file__).parent
+READING = HERE / "reading.h"
+# No -ffast-math: it turns subnormal numbers off for the whole process. What is set changes no value: nobody looks at
+# errno or at floating-point traps, and `omp simd` regroups only the sums that say so.
+FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math", "-fopenmp-simd",
+         "-fwrapv", "-w")  # fmt: skip
+_TESTED = "int main(void) { return 0; }\n"
+SECONDS = 60  # a compiler that takes longer for one kernel hangs
+MOST_TEXT = 2000
+
+Function = Callable[[int, int], None]  # addresses of the array of pointers and of the array of sizes
+
+
+def unavailable() -> str | None:
+    """Why kernels cannot be compiled here; None if they can."""
+    return None if _compiler() else "no C compiler is here; install gcc or clang, or name one in $CC"
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> tuple[str, tuple[str, ...], str] | None:
+    """(program, flags for this machine, what identifies both and the machine's instructions)."""
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        path = shutil.which(name) if name else None
+        if path is None:
+            continue
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=SECONDS)
+        if said.returncode == 0:
+            flags = _machine_flags(path)
+            return path, flags, "\0".join([said.stdout.partition("\n")[0], *flags, _instructions()])
+    return None
+
+
+def _machine_flags(path: str) -> tuple[str, ...]:
+    """Flags for this very machine that the compiler knows."""
+    wide = platform.machine() == "x86_64" and " avx512f " in f" {_instructions()} "
+    for flags in (("-march=native", "-mprefer-vector-width=512") if wide else ("-march=native",), ("-mcpu=native",)):
+        command = [path, *flags, "-x", "c", "-", "-fsyntax-only"]
+        if subprocess.run(command, input=_TESTED, text=True, capture_output=True, timeout=SECONDS).returncode == 0:
+            return flags
+    return ()
+
+
+@lru_cache(maxsize=1)
+def _instructions() -> str:
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text(errors="replace").splitlines() if info.exists() else ():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return value.strip()
+    return platform.processor()
+
+
+@lru_cache(maxsize=1)
+def _reading() -> str:
+    return READING.read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=4096)
+def compiled(name: str, text: str, exact: bool) -> Function:
+    """The function `name` of a kernel text. Raises TargetUnavailable without a compiler, ExecutionFailed with what
+    the compiler said where it refuses the text.
+
+    `exact`: nothing is contracted into fused multiply-adds, and functions are those of C's library.
+    """
+    found = _compiler()
+    if found is None:
+        raise TargetUnavailable("fused kernels", *str(unavailable()).split("; "))
+    path, machine, identity = found
+    flags = [*FLAGS, *machine, f"-ffp-contract={'off' if exact else 'fast'}"]
+    source = f"{'#define EG_EXACT 1' if exact else ''}\n{_reading()}\n{text}"
+    digest = hashlib.sha256("\0".join([identity, *flags, source]).encode()).hexdigest()[:24]
+
+    def make(target: Path) -> None:
+        command = [path, *flags, "-x", "c", "-", "-o", str(target), "-lm"]
+        done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=SECONDS)
+        if done.returncode:
+            raise ExecutionFailed(f"kernel {name!r}", f"the C compiler refused it: {done.stderr[:MOST_TEXT]}",
+                                  "report this as a defect of egraft")
+
+    library = ctypes.CDLL(str(cached(f"{name}-{digest}.so", make)))
+    function = getattr(library, name)
+    function.restype = None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return function  # type: ignore[no-any-return]

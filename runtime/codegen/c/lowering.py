@@ -1,0 +1,238 @@
+"""A graph of ONNX operators as expressions over the loops of one kernel.
+
+`Lowering` starts at the results and asks for each value where it is needed and through which view. Movement operators
+only change the view; elementwise operators become expressions; reductions run over the *columns*, which all of them
+share. What an expression does not depend on is not in its loops: a row's mean is computed once for the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from math import prod
+
+from graphs import dtypes
+from graphs.dims import Expr
+from graphs.inference import infer
+from graphs.ir import Graph, Node
+from graphs.types import TensorType
+
+from .. import address
+from ..scalar import Scalar
+from .views import ZERO, Coordinate, Domain, NotFusable, View, broadcast, digits, loops_of
+
+FAMILIES = ("elementwise", "movement", "normalization", "reduction")
+DTYPES = frozenset({"float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+                    "bool"})  # fmt: skip
+MOST_ITEMS = 400  # of one kernel: beyond, views multiply what is computed
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An element of an input (or output) for each trip of the loops: `start + sum(stride * loop)`, in elements."""
+
+    tensor: str
+    place: Coordinate
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A number that a kernel computes. `kind` is `load` (of `address`), `literal`, `op` (an expression over the values
+    `a0`, `a1`, ... of `args`), `fold` (`text` names how the columns of its argument are combined) or `count` (of the
+    columns). `cost` is about how many instructions it takes; `helper`: the dtype whose functions the text calls."""
+
+    kind: str
+    dtype: str
+    text: str = ""
+    args: tuple[int, ...] = ()
+    address: Address | None = None
+    cost: int = 1
+    helper: str = ""
+
+
+Lower = Callable[["Lowering", Node, int, View], int]
+
+
+@dataclass
+class Values:
+    """A graph whose sizes are known: shapes and strides (in elements) of what it reads."""
+
+    graph: Graph
+    shapes: dict[str, tuple[int, ...]]
+    dtypes: dict[str, str]
+    strides: dict[str, tuple[int, ...]]
+    producers: dict[str, Node] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.producers = self.graph.producers()
+
+    @staticmethod
+    def of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]]) -> Values:
+        """Infer all shapes from those of the inputs."""
+        known = graph.copy()
+        known.types = {name: TensorType(_dtype(graph, name), tuple(shapes[name])) for name in graph.inputs}
+        known.declared = {}
+        infer(known)
+        found: dict[str, tuple[int, ...]] = {}
+        kinds: dict[str, str] = {}
+        for name in {*known.types, *known.constants}:
+            type_ = known.type_of(name)
+            if type_ is None or type_.shape is None or any(isinstance(dim, Expr) for dim in type_.shape):
+                raise NotFusable(f"the shape of {name!r} is unknown")
+            found[name], kinds[name] = type_.shape, type_.dtype  # type: ignore[assignment]
+        steps = {name: tuple(strides.get(name, address.contiguous(found[name]))) for name in found}
+        return Values(known, found, kinds, steps)
+
+
+def _dtype(graph: Graph, name: str) -> str:
+    type_ = graph.type_of(name)
+    if type_ is None:
+        raise NotFusable(f"the type of {name!r} is unknown")
+    return type_.dtype
+
+
+class Lowering:
+    """The items of one kernel for one domain. `results` are those of the graph's outputs."""
+
+    def __init__(self, values: Values, domain: Domain, exact: bool) -> None:
+        self.values, self.domain, self.exact = values, domain, exact
+        self.trips = domain.trips
+        self.columns: tuple[int, ...] | None = None  # loops that reductions run over, once there is one
+        self.items: list[Item] = []
+        self.dependent: list[frozenset[int]] = []  # loops that each item depends on
+        self._numbers: dict[Item, int] = {}
+        self._known: dict[tuple[str, View], int] = {}
+        whole = values.shapes[values.graph.outputs[0]]
+        self.results = []
+        for name in values.graph.outputs:
+            if values.shapes[name] != whole:
+                raise NotFusable("outputs of different shapes")
+            self.results.append(self.value(name, domain.view))
+
+    def value(self, name: str, view: View) -> int:
+        """The item that holds a value's element."""
+        key = name, view
+        if key not in self._known:
+            self._known[key] = self._value(name, view)
+        return self._known[key]
+
+    def _value(self, name: str, view: View) -> int:
+        values = self.values
+        dtype = values.dtypes[name]
+        if dtype not in DTYPES:
+            raise NotFusable(f"elements of type {dtype}")
+        node = values.producers.get(name)
+        if node is not None:
+            lower = rules().get((node.domain, node.op)) if not node.is_opaque else None
+            if lower is None:
+                raise NotFusable(f"operator {node.op}")
+            return lower(self, node, node.outputs.index(name), view)
+        constant = values.graph.constants.get(name)
+        if constant is not None and constant.facts.splat is not None and constant.size:
+            return self.literal(constant.facts.splat, dtype)
+        place = ZERO
+        for coordinate, stride in zip(view, values.strides[name]):
+            place = place.plus(coordinate.scaled(stride))
+        return self._add(Item("load", dtype, address=Address(name, place)), frozenset(loops_of((place,))))
+
+    def literal(self, value: float | int | bool, dtype: str) -> int:
+        """A number."""
+        return self._add(Item("literal", dtype, Scalar.of(dtype).literal(value), cost=0), frozenset())
+
+    def op(self, text: str, dtype: str, *args: int, cost: int = 1, helper: str = "") -> int:
+        """An expression over `a0`, `a1`, ..., whose value is one of `dtype`."""
+        depends = frozenset[int]().union(*(self.dependent[each] for each in args))
+        return self._add(Item("op", dtype, text, args, cost=cost, helper=helper or dtype), depends)
+
+    def fold(self, how: str, arg: int) -> int:
+        """The columns of an item combined: `how` is `sum`, `product`, `larger` or `smaller`."""
+        depends = self.dependent[arg] - set(self.columns or ())
+        return self._add(Item("fold", self.items[arg].dtype, how, (arg,)), depends)
+
+    def count(self, dtype: str) -> int:
+        """How many columns there are."""
+        return self._add(Item("count", dtype), frozenset())
+
+    def _add(self, item: Item, depends: frozenset[int]) -> int:
+        if item not in self._numbers:
+            if len(self.items) >= MOST_ITEMS:
+                raise NotFusable(f"more than {MOST_ITEMS} expressions")
+            self._numbers[item] = len(self.items)
+            self.items.append(item)
+            self.dependent.append(depends)
+        return self._numbers[item]
+
+    def reduced(self, view: View, shape: Sequence[int], axes: Sequence[int], kept: bool = True) -> View:
+        """How the operand of a reduction over `axes` is read where its result is read through `view` (with the reduced
+        dimensions if `kept`): the loops that the result does not depend on are the columns."""
+        rows = loops_of(view)
+        free = tuple(loop for loop in self.domain.loops if loop not in rows)
+        wanted = [shape[axis] for axis in axes]
+        if not free and prod(wanted) != 1:
+            own = tuple(loop for loop in self.columns or () if loop not in self.domain.loops)
+            free = own or self._new_columns(wanted)
+        if prod(self.trips[loop] for loop in free) != prod(wanted):
+            raise NotFusable("a reduction over other columns than the kernel's")
+        if self.columns is None:
+            self.columns = free
+        if self.columns != free:
+            raise NotFusable("reductions over different columns")
+        flat, stride = ZERO, 1
+        for loop in reversed(free):
+            flat = flat.plus(Coordinate(0, ((loop, stride),)))
+            stride *= self.trips[loop]
+        inside = iter(digits(flat, wanted, self.trips))
+        outside = iter(view)
+        found = []
+        for axis in range(len(shape)):
+            if axis in axes:
+                found.append(next(inside))
+                if kept:
+                    next(outside)
+            else:
+                found.append(next(outside))
+        return tuple(found)
+
+    def _new_columns(self, sizes: Sequence[int]) -> tuple[int, ...]:
+        if self.columns:
+            raise NotFusable("reductions over different columns")
+        first = max(self.trips, default=-1) + 1
+        for loop, size in enumerate(sizes, first):
+            self.trips[loop] = size
+        return tuple(range(first, first + len(sizes)))
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a value."""
+        return self.values.shapes[name]
+
+    def dtype(self, name: str) -> str:
+        """The element type of a value."""
+        return self.values.dtypes[name]
+
+    def operand(self, node: Node, index: int, view: View) -> int:
+        """An operand of an elementwise operator whose result is read through `view`."""
+        name = node.inputs[index]
+        return self.value(name, broadcast(view, self.shape(name), self.shape(node.outputs[0])))
+
+    def needs_rounding(self, what: str) -> None:
+        """Refuse what differs from the unfused kernels in the last bits, where that is not allowed."""
+        if self.exact:
+            raise NotFusable(f"{what}, whose bits would not be those of the unfused kernel")
+
+
+@cache
+def rules() -> dict[tuple[str, str], Lower]:
+    """How each operator is lowered, by (domain, name)."""
+    found: dict[tuple[str, str], Lower] = {}
+    for family in FAMILIES:
+        for name, lower in import_module(f"{__package__}.{family}").LOWERINGS.items():
+            domain, _, op = name.rpartition(".")
+            found[domain, op] = lower
+    return found
+
+
+def is_floating(dtype: str) -> bool:
+    """float32 or float64."""
+    return dtypes.is_float(dtype)

@@ -1,0 +1,133 @@
+// The C reading of the kernel language (`language.h` has the CUDA reading). Here loops are plain loops over sizes that
+// come at run time; expressions and element access read the same.
+//
+// EG_KERNEL(name) { EG_POINTER(float, x, 0) EG_SIZE(n0, 0) ... }  gets pointers and integers from two arrays
+// EG_OVER(i, n) ... EG_END            a loop
+// EG_INNER(i, n, clauses) ... EG_END  the same, whose trips the compiler may do side by side (clauses: `omp simd`)
+//
+// With EG_EXACT every function is C's own, else exp, tanh and erf are the ones below, which compilers can vectorize:
+// the greatest error found against mpmath is noted at each. Subnormal numbers, infinities, NaN and -0.0 are kept.
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define EG_PRAGMA(text) _Pragma(#text)
+#define EG_DEVICE static inline __attribute__((always_inline))
+#define EG_KERNEL(name) void name(void* const* eg_pointers, const eg_index* eg_sizes)
+#define EG_POINTER(T, name, k) T* restrict const name = (T*)eg_pointers[k];
+#define EG_SIZE(name, k) const eg_index name = eg_sizes[k];
+#define EG_GET(p, i) ((p)[i])
+#define EG_PUT(p, i, v) ((p)[i] = (v))
+#define EG_OVER(i, n) for (eg_index i = 0; i < (n); ++i) {
+#define EG_INNER(i, n, clauses) EG_PRAGMA(omp simd clauses) EG_OVER(i, n)
+#define EG_END }
+// The same in blocks, so that sums are rounded in few steps: EG_BLOCKS(j, n) EG_BLOCK_INNER(j, clauses) ... EG_END EG_END
+#define EG_BLOCK 2048
+#define EG_BLOCKS(j, n)                                                                               \
+  for (eg_index j##_first = 0; j##_first < (n); j##_first += EG_BLOCK) {                              \
+    const eg_index j##_last = (n) - j##_first < EG_BLOCK ? (n) : j##_first + EG_BLOCK;
+#define EG_BLOCK_INNER(j, clauses)                                                                    \
+  EG_PRAGMA(omp simd clauses) for (eg_index j = j##_first; j < j##_last; ++j) {
+#define EG_INFINITY __builtin_inff()
+#define EG_NAN __builtin_nanf("")
+typedef long long eg_index;
+
+EG_DEVICE unsigned eg_float_bits(float x) { unsigned u; memcpy(&u, &x, 4); return u; }
+EG_DEVICE float eg_bits_float(unsigned u) { float x; memcpy(&x, &u, 4); return x; }
+EG_DEVICE unsigned long long eg_double_bits(double x) { unsigned long long u; memcpy(&u, &x, 8); return u; }
+EG_DEVICE double eg_bits_double(unsigned long long u) { double x; memcpy(&x, &u, 8); return x; }
+
+// NaN wins, as in NumPy and ONNX.
+#define EG_EXTREMES(T, suffix)                                                                        \
+  EG_DEVICE T eg_max_##suffix(T a, T b) { return a != a ? a : b != b ? b : a > b ? a : b; }           \
+  EG_DEVICE T eg_min_##suffix(T a, T b) { return a != a ? a : b != b ? b : a < b ? a : b; }
+EG_EXTREMES(float, f)
+EG_EXTREMES(double, d)
+EG_EXTREMES(int, i)
+EG_EXTREMES(unsigned int, u)
+EG_EXTREMES(long long, l)
+EG_EXTREMES(unsigned long long, m)
+#define EG_BY_TYPE(name, a, b)                                                                        \
+  _Generic((a) + (b), float: name##_f, double: name##_d, int: name##_i, unsigned int: name##_u,       \
+           long long: name##_l, unsigned long long: name##_m)(a, b)
+#define eg_max(a, b) EG_BY_TYPE(eg_max, a, b)
+#define eg_min(a, b) EG_BY_TYPE(eg_min, a, b)
+#pragma omp declare reduction(eg_larger : float : omp_out = eg_max_f(omp_out, omp_in)) initializer(omp_priv = -EG_INFINITY)
+#pragma omp declare reduction(eg_smaller : float : omp_out = eg_min_f(omp_out, omp_in)) initializer(omp_priv = EG_INFINITY)
+#pragma omp declare reduction(eg_larger : double : omp_out = eg_max_d(omp_out, omp_in)) initializer(omp_priv = -EG_INFINITY)
+#pragma omp declare reduction(eg_smaller : double : omp_out = eg_min_d(omp_out, omp_in)) initializer(omp_priv = EG_INFINITY)
+
+#ifndef EG_EXACT
+// e^x = 2^k e^r with |r| <= ln(2)/2, e^r = 1 + r + r^2 P(r); 2^k in two factors, so that subnormal results are right.
+EG_DEVICE float eg_expf(float x) {
+  const float a = x > 89.0f ? 89.0f : x, c = a < -104.0f ? -104.0f : a;
+  const float t = c * 1.44269504f + 12582912.0f, n = t - 12582912.0f;  // 1.5 * 2^23 rounds to an integer
+  const float r = (c - n * 0.693359375f) - n * -2.12194440e-4f;       // ln(2) in two parts
+  float p = 0x1.6dbac6p-10f;
+  p = p * r + 0x1.124144p-7f;
+  p = p * r + 0x1.555456p-5f;
+  p = p * r + 0x1.555486p-3f;
+  p = p * r + 0.5f;
+  const int k = (int)(eg_float_bits(t) - 0x4b400000u), h = k >> 1;
+  const float low = eg_bits_float((unsigned)(h + 127) << 23), high = eg_bits_float((unsigned)(k - h + 127) << 23);
+  return (p * r * r + r + 1.0f) * low * high;
+}
+EG_DEVICE double eg_exp(double x) {
+  const double a = x > 710.0 ? 710.0 : x, c = a < -746.0 ? -746.0 : a;
+  const double t = c * 1.4426950408889634 + 6755399441055744.0, n = t - 6755399441055744.0;
+  const double r = (c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  double p = 0x1.af84ae9e8808fp-26;
+  p = p * r + 0x1.28b46914a4b95p-22;
+  p = p * r + 0x1.71dde099839c7p-19;
+  p = p * r + 0x1.a019922bdeb77p-16;
+  p = p * r + 0x1.a01a01ba6017ep-13;
+  p = p * r + 0x1.6c16c187423c9p-10;
+  p = p * r + 0x1.111111110d84dp-7;
+  p = p * r + 0x1.555555554f8e7p-5;
+  p = p * r + 0x1.5555555555560p-3;
+  p = p * r + 0x1.000000000000dp-1;
+  const long long k = (long long)(eg_double_bits(t) - 0x4338000000000000ull), h = k >> 1;
+  const double low = eg_bits_double((unsigned long long)(h + 1023) << 52);
+  const double high = eg_bits_double((unsigned long long)(k - h + 1023) << 52);
+  return (p * r * r + r + 1.0) * low * high;
+}
+// x A(x^2) / B(x^2), fitted to the least greatest relative error; beyond the fit the function is 1 in float.
+EG_DEVICE float eg_tanhf(float x) {
+  const float s = fabsf(x), c = s > 9.02f ? 9.02f : s, w = c * c;
+  float a = 0x1.43335cp-35f;
+  a = a * w + 0x1.dd7e14p-24f;
+  a = a * w + 0x1.629db6p-15f;
+  a = a * w + 0x1.220ef8p-8f;
+  a = a * w + 0x1.20c06ep-3f;
+  a = a * w + 1.0f;
+  float b = 0x1.9599c6p-29f;
+  b = b * w + 0x1.5d7b18p-19f;
+  b = b * w + 0x1.06949ep-11f;
+  b = b * w + 0x1.de6e24p-6f;
+  b = b * w + 0x1.e5b58cp-2f;
+  b = b * w + 1.0f;
+  const float y = c * a / b, m = y > 1.0f ? 1.0f : y, z = s >= 9.02f ? 1.0f : m;
+  return copysignf(z, x);
+}
+EG_DEVICE float eg_erff(float x) {
+  const float s = fabsf(x), c = s > 3.92f ? 3.92f : s, w = c * c;
+  float a = 0x1.132898p-19f;
+  a = a * w + 0x1.2ab87ap-12f;
+  a = a * w + 0x1.ed9052p-9f;
+  a = a * w + 0x1.b01deep-5f;
+  a = a * w + 0x1.85f386p-3f;
+  a = a * w + 0x1.20dd74p+0f;
+  float b = 0x1.3f895cp-15f;
+  b = b * w + 0x1.30c00ap-10f;
+  b = b * w + 0x1.ea827ap-7f;
+  b = b * w + 0x1.d363d4p-4f;
+  b = b * w + 0x1.01100cp-1f;
+  b = b * w + 1.0f;
+  const float y = c * a / b, m = y > 1.0f ? 1.0f : y, z = s >= 3.92f ? 1.0f : m;
+  return copysignf(z, x);
+}
+#define expf eg_expf
+#define exp eg_exp
+#define tanhf eg_tanhf
+#define erff eg_erff
+#endif
