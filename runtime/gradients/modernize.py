@@ -11,15 +11,18 @@ WORKING_OPSET = 18  # has all that rows build: ScatterElements with a sum, axes 
 def modernize(graph: Graph) -> None:
     """Rewrite, in place, the nodes of the outermost graph that have no form at newer opsets.
 
-    Scatter becomes ScatterElements. A Softmax that sees its input as a matrix (before opset 13) becomes one along the
-    last axis, of the matrix where that is another tensor.
+    Scatter becomes ScatterElements. A mask of Dropout that is read by nobody is not a float. A Softmax that sees its
+    input as a matrix (before opset 13) becomes one along the last axis, of the matrix where that is another tensor.
     """
     names = NameSupply(graph.names())
+    read = {name for node in graph.nodes for name in node.uses} | set(graph.outputs)
     nodes: list[Node] = []
     for node in graph.nodes:
         if not node.is_opaque and not node.domain:
             if node.op == "Scatter":
                 node.op, node.attrs = "ScatterElements", {**node.attrs, "reduction": "none"}
+            elif node.attrs.get("legacy_mask") and read.isdisjoint(node.outputs[1:]):
+                node.outputs, node.attrs = node.outputs[:1], {**node.attrs, "legacy_mask": 0}
             elif node.attrs.get("flatten"):
                 nodes += _along_last_axis(graph, node, names)
                 continue
