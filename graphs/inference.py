@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from . import dtypes
+from . import dtypes, ml_types
 from .constants import Constant
 from .dims import data_dim
 from .errors import InferenceError
