@@ -12,6 +12,8 @@ from graphs.errors import NotExecutable
 from graphs.ir import Graph, Node
 from graphs.types import Type
 
+from . import ml_reference as ml
+
 
 def single_node_graph(node: Node, model: Graph, types: Mapping[str, Type]) -> Graph:
     """A graph of this node alone, at the operator sets of `model` and with its functions."""
@@ -33,9 +35,14 @@ class ReferenceNode:
     def __init__(self, node: Node, model: Graph, types: Mapping[str, Type]) -> None:
         from graphs.onnx_io import to_model_proto
 
-        self.node = node
+        self.node, self.types = node, types
+        self.is_ml = node.domain == ml.DOMAIN and (node.domain, node.op, node.overload) not in model.functions
+        problem = ml.problem_with(node) if self.is_ml else ""
+        if problem:
+            raise NotExecutable(node.label, problem, "run the model in a runtime that has this operator")
         try:
-            self.evaluator = ReferenceEvaluator(to_model_proto(single_node_graph(node, model, types)))
+            alone = single_node_graph(ml.amended(node) if self.is_ml else node, model, types)
+            self.evaluator = ReferenceEvaluator(to_model_proto(alone))
         except Exception as reason:
             # The evaluator raises half a dozen kinds of exception for an operator that it does not know.
             raise NotExecutable(node.label, f"there is no kernel for {node.domain or 'ai.onnx'}::{node.op} and "
@@ -45,6 +52,13 @@ class ReferenceNode:
     def __call__(self, inputs: Sequence[object]) -> list[object]:
         if self.node.op == "Optional" and not self.node.domain:  # the evaluator puts the value into a list
             return [inputs[0] if inputs else None]
+        if self.is_ml:
+            inputs = ml.given(self.node, inputs)
+            own = ml.computed(self.node, inputs)
+            return ml.taken(self.node, own if own is not None else self._run(inputs), self.types)
+        return self._run(inputs)
+
+    def _run(self, inputs: Sequence[object]) -> list[object]:
         feeds = {name: value for name, value in zip(self.node.inputs, inputs) if name}
         found = dict(zip(self.evaluator.output_names, self.evaluator.run(None, feeds)))
         return [_as_value(found.get(name)) for name in self.node.outputs]

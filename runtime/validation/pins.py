@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from graphs import dims, dtypes
+from graphs import dims, dtypes, ml_types
 from graphs.ir import Graph, Node
 from graphs.operators import find, is_pure
 from graphs.text import print_attribute
@@ -41,8 +41,10 @@ _SHAPE_ONLY = ("RandomNormalLike", "RandomUniformLike")
 
 def is_discrete(node: Node, types: dict[str, Type]) -> bool:
     """A small change of a float input can make a jump in an output."""
-    if node.domain or not any(_is_float(types.get(name), known=False) for name in node.inputs if name):
+    if not any(_is_float(types.get(name), known=False) for name in node.inputs if name):
         return False
+    if node.domain:
+        return node.domain == ml_types.DOMAIN and node.op in ml_types.DISCRETE
     if node.op in _ALWAYS:
         return True
     if node.op in ("Cast", "CastLike"):
