@@ -21,7 +21,7 @@ from .context import Context
 from .looks import dominates, second_look
 from .report import constant_bytes
 
-INPUT = "input"
+INPUT, NORMALIZED = "input", "normalized"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
 SMALL_SECONDS = 1e-4  # a whole run in less is mostly overhead of the runtime, and of the clock
@@ -64,7 +64,7 @@ class Outcome:
 def enter(original: Graph, normalized: Graph, improved: Improved) -> list[Finalist]:
     """The input, the normalized graph, and the graphs that extraction built; equal graphs once."""
     entries = [Finalist(INPUT, original, list)]
-    entries.append(Finalist("normalized", normalized, lambda: numbered(improved.prefix)))
+    entries.append(Finalist(NORMALIZED, normalized, lambda: numbered(improved.prefix)))
     for candidate in improved.candidates:
         entries.append(Finalist(candidate.name, candidate.graph, candidate.steps, candidate.predicted))
     seen: dict[str, Finalist] = {}
@@ -78,9 +78,23 @@ def numbered(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**step, "index": index} for index, step in enumerate(steps)]
 
 
-def simplicity(entry: Finalist) -> tuple[int, int, int]:
-    """Fewest operators, then fewest bytes; the input last among equals, since it may hold what no output needs."""
-    return entry.graph.node_count(), constant_bytes(entry.graph), int(entry.name == INPUT)
+def by_simplicity(entries: list[Finalist], predicted_input: float | None = None) -> list[Finalist]:
+    """Fewest operators first, then fewest bytes. Among equals the normalized graph comes before what is not predicted
+    to be faster: nothing is rewritten for nothing, and optimizing a result again changes nothing.
+
+    The input is the normalized graph where normalization changed nothing; else it comes last, since it may hold what no
+    output needs.
+    """
+    normal = NORMALIZED if any(entry.name == NORMALIZED for entry in entries) else INPUT
+
+    def rank(entry: Finalist) -> int:
+        if entry.name in (normal, INPUT):
+            return 1 if entry.name == normal else 3
+        faster = predicted_input is not None and entry.predicted is not None and (
+            entry.predicted * PREDICTION_SLACK < predicted_input)
+        return 0 if faster else 2
+
+    return sorted(entries, key=lambda entry: (entry.graph.node_count(), constant_bytes(entry.graph), rank(entry)))
 
 
 def race(entries: list[Finalist], context: Context, predicted_input: float | None = None) -> Outcome:
@@ -89,10 +103,10 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
     if len(entries) == 1:
         return Outcome(entries, None, "nothing to compare: no rewrite changed the graph")
     entries, left_out = _worth_measuring(entries, predicted_input)
-    simplest = sorted(entries, key=simplicity)
+    simplest = by_simplicity(entries, predicted_input if objective == "time" else None)
     if objective == "memory":
         simplest.sort(key=lambda entry: peak_live_bytes(entry.graph, context.sizes))
-    comparison, unsupported, note = _measure(entries, context, context.sizes)
+    comparison, unsupported, note = measure_whole(entries, context, context.sizes)
     fit = [entry for entry in simplest if entry.name not in unsupported]
     if objective in ("nodes", "memory"):
         return Outcome(fit, comparison, note or f"ranked by {objective}", unsupported, left_out=left_out)
@@ -151,7 +165,7 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
         doubtful.append(entry)
     again = None
     if doubtful and comparison.samples:  # an estimate says the same whenever it is asked
-        again, _, _ = _measure([original, *doubtful], context, context.sizes, look=2)
+        again, _, _ = measure_whole([original, *doubtful], context, context.sizes, look=2)
     if again is None or not again.samples:
         return comparison, [entry for entry in fit if entry.name in credible]
     both = second_look(comparison, again)
@@ -207,10 +221,10 @@ def _at_other_sizes(ranked: list[Finalist], original: Finalist,
     for entry in ranked:
         slower = False
         for sizes in context.more_sizes if entry.name != INPUT else ():
-            comparison, _, note = _measure([original, entry], context, sizes)
+            comparison, _, note = measure_whole([original, entry], context, sizes)
             if comparison is not None and comparison.samples and _is_slower(entry, comparison) and dominates(
                     entry.graph, original.graph, sizes):
-                again, _, _ = _measure([original, entry], context, sizes, look=2)
+                again, _, _ = measure_whole([original, entry], context, sizes, look=2)
                 comparison = comparison if again is None else second_look(comparison, again)
             found = None if comparison is None else comparison.results.get(entry.name)
             rows.append({"name": entry.name, "sizes": sizes, "note": note,
@@ -237,9 +251,12 @@ def _choose(comparison: Comparison, preference: list[str]) -> str:
     return next(name for name in preference if name in ahead and comparison.verdict(name, fastest) != "slower")
 
 
-def _measure(entries: list[Finalist], context: Context,
-             sizes: Mapping[str, int], look: int = 1) -> tuple[Comparison | None, dict[str, str], str]:
-    """The comparison, which finalists the target cannot run and why, and a note where nothing was measured."""
+def measure_whole(entries: list[Finalist], context: Context,
+                  sizes: Mapping[str, int], look: int = 1) -> tuple[Comparison | None, dict[str, str], str]:
+    """The comparison, which finalists the target cannot run and why, and a note where nothing was measured.
+
+    The first of the entries is the baseline and is called `INPUT`.
+    """
     try:
         feeds = measuring_feeds(entries[0].graph, context, sizes)
     except EgraftError as error:

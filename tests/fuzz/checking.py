@@ -179,11 +179,11 @@ def reference(model: onnx.ModelProto) -> Run:
         raise NotImplementedError("the reference evaluator takes the default for 0")
     made = ReferenceEvaluator(model)
     names = [each.name for each in model.graph.output]
-    averages = any(node.op_type == "AveragePool" for node in model.graph.node)
+    loses = any(node.op_type in ("AveragePool", "Resize") for node in model.graph.node)
 
     def run(feeds: Mapping[str, np.ndarray]) -> Arrays:
-        if averages and not all(np.isfinite(value).all() for value in feeds.values() if value.dtype.kind == "f"):
-            raise NotImplementedError("the reference evaluator leaves NaN out of averages")
+        if loses and not all(np.isfinite(value).all() for value in feeds.values() if value.dtype.kind == "f"):
+            raise NotImplementedError("the reference evaluator leaves NaN out of averages and resizes infinities")
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return {name: np.asarray(value) for name, value in zip(names, made.run(None, dict(feeds)))}

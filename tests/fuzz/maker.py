@@ -23,7 +23,8 @@ NUMBER = (*FLOAT, *INTEGER)
 ANY = (*NUMBER, "bool")
 LIKELY = ("float32", "float32", "float32", "float32", "float16", "float64", "int64", "int32", "bool")
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 6.0, 1e-5, np.inf, -np.inf, np.nan)
-UNWRITTEN = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")  # garbage where the sum is over nothing
+# ONNX Runtime gives garbage, whatever was in its memory, where these sum over nothing or see no step of a sequence.
+UNWRITTEN = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "LSTM", "GRU", "RNN")
 MAX_ELEMENTS = 4096
 MAX_RANK = 5
 TYPICAL = 4  # size of a symbol, to bound what grows

@@ -68,8 +68,8 @@ FOUND = {
         "o = constant float32[3, 1] [0.6, 1.1, 0.2] s = Add(z, x) p = MatMul(s, k) a = Add(p, l) q = MatMul(s, m) "
         "b = Add(q, n) r = MatMul(s, o) y = Concat(a, b, r, axis=-1)"),
     "a new constant of a body and one outside that the body does not read any more": (
-        "rounding", "c: bool[], x: float32[2, 3]", "y", "constant = constant bool[] false y = If(c, then_branch=graph () "
-        "-> (a) { k = constant float32[1] [-1] i = If(constant, then_branch=graph () -> (t) { t = Neg(x) }, "
+        "rounding", "c: bool[], x: float32[2, 3]", "y", "constant = constant bool[] false y = If(c, then_branch="
+        "graph () -> (a) { k = constant float32[1] [-1] i = If(constant, then_branch=graph () -> (t) { t = Neg(x) }, "
         "else_branch=graph () -> (e) { m = constant float32[] -1 b = Abs(x) e = Add(b, m) }) a = Add(i, k) }, "
         "else_branch=graph () -> (z) { n = constant float32[1] [-1] z = Add(x, n) })"),
     "another form of what is constant, which no rule leads to": (

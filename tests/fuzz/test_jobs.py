@@ -56,5 +56,5 @@ def test_counts() -> None:
 
 def test_onnx_runtime_in_a_process_of_its_own() -> None:
     graph = parse_graph('graph "g" opset 18 (x: float32[2]) -> (y) { y = Neg(x) }')
-    found = session_apart(to_model_proto(graph))({"x": np.float32([1, -2])})
+    found = session_apart(to_model_proto(graph))({"x": np.array([1, -2], np.float32)})
     assert found["y"].tolist() == [-1, 2]

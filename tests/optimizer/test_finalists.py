@@ -105,6 +105,12 @@ def test_what_wins_at_once_is_looked_at_once(tmp_path: Path) -> None:
     assert looked(tmp_path, LEANER, [(9.0,), (12.0,)], None)[:2] == ("new", 1)
 
 
+def test_nothing_is_rewritten_for_nothing(tmp_path: Path) -> None:
+    """As many operators, and measured as fast: only what is predicted to be faster takes the input's place."""
+    assert looked(tmp_path, OTHER, [(10.0,)], 10 * MICROSECOND)[:2] == (INPUT, 1)
+    assert looked(tmp_path / "b", OTHER, [(10.0,)], 8 * MICROSECOND)[:2] == ("new", 1)
+
+
 def test_both_looks_are_in_the_database(tmp_path: Path) -> None:
     name, _, first = looked(tmp_path, LEANER, [(11.5,), (10.0,)], None)
     warm = Scripted({})  # nothing may be measured any more
