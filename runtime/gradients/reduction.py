@@ -67,9 +67,10 @@ def _one_over_count(s: Site, like: Value) -> Value:
     b, whole, reduced = s.b, static_shape(s[0]), static_shape(s.out)
     if whole is not None and reduced is not None:
         return scalar(b, 1.0 / max(int(np.prod(whole)) // max(int(np.prod(reduced)), 1), 1), like)
-    one = b.constant(1)
-    count = b.Div(b.Size(s[0]), b.Max(b.Size(s.out), one))  # in integers: a size may be beyond float16
-    return b.Reciprocal(cast_like(b, b.Max(count, one), like))
+    size = b.Size(s[0])
+    if reduced is None or np.prod(reduced) != 1:
+        size = b.Div(size, b.Max(b.Size(s.out), b.constant(1)))  # in integers: a size may be beyond float16
+    return b.Reciprocal(cast_like(b, size, like))
 
 
 def _share(s: Site) -> Value:

@@ -74,13 +74,13 @@ def finish(b: Builder, kept: int, results: Sequence[tuple[str, Value]], original
         if now.name in before:
             now = b.Identity(now)
         old = now.name
-        renamed[old] = b.output(now, _free(graph, wanted)).name
+        renamed[old] = b.output(now, free_name(graph, wanted)).name
     _drop_unused(graph, kept)
     _settle_opset(graph, original, kept)
     return b.graph()
 
 
-def _free(graph: Graph, stem: str) -> str:
+def free_name(graph: Graph, stem: str) -> str:
     """The name, or with a number if a value has it."""
     taken = graph.names()
     return next(name for name in chain([stem], (f"{stem}_{k}" for k in count(1))) if name not in taken)

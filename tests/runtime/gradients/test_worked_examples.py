@@ -38,3 +38,34 @@ def test_forward_mode_gives_the_tangent_of_every_node_of_the_textbook_trace() ->
         {"v1": 0.5, "v2": 5, "v3": 0, "v4": 5.5, "y": 5.5})
     other = run(jvp(textbook(), ["x2"]), {**AT, "tangent_x2": np.array(1.0)})
     assert other["tangent_y"] == pytest.approx(2 - np.cos(5))
+
+
+def test_a_value_that_is_used_twice_has_the_sum_of_both_ways() -> None:
+    b = Builder()
+    e = b.Exp(b.input("v", "float64", []), outputs=["e"])
+    b.output((e + 1.0) * e, "y")
+    found = run(gradients(b.graph(), "y", ["v", "e"]), {"v": np.array(0.3)})
+    power = np.exp(0.3)
+    assert found["grad_e"] == pytest.approx((power + 1) + power)  # from the right factor, from the left factor
+    assert found["grad_v"] == pytest.approx((2 * power + 1) * power)
+    forward = run(jvp(b.graph(), {"v": np.array(1.0)}), {"v": np.array(0.3)})
+    assert forward["tangent_y"] == pytest.approx((2 * power + 1) * power)
+
+
+def test_the_mean_squared_error_of_two_layers() -> None:
+    rng = np.random.default_rng(0)
+    w1, w2, x, y = rng.normal(size=(4, 3)), rng.normal(size=(2, 4)), rng.normal(size=(3, 5)), rng.normal(size=(2, 5))
+    b = Builder()
+    inputs = [b.input(name, "float64", list(value.shape)) for name, value in
+              (("w1", w1), ("w2", w2), ("x", x), ("y", y))]
+    h = b.Relu(inputs[0] @ inputs[2])
+    difference = inputs[1] @ h - inputs[3]
+    b.output(b.ReduceMean(difference * difference, keepdims=0), "loss")
+    found = run(gradients(b.graph(), "loss", ["w1", "w2"]), {"w1": w1, "w2": w2, "x": x, "y": y})
+    hidden = np.maximum(w1 @ x, 0)
+    error = 2 / y.size * (w2 @ hidden - y)
+    np.testing.assert_allclose(found["grad_w2"], error @ hidden.T)
+    np.testing.assert_allclose(found["grad_w1"], ((w2.T @ error) * (hidden > 0)) @ x.T)
+    step = {"w1": w1, "w2": np.ones_like(w2)}
+    forward = run(jvp(b.graph(), {"w2": step["w2"]}), {"w1": w1, "w2": w2, "x": x, "y": y})
+    assert forward["tangent_loss"] == pytest.approx(np.sum(found["grad_w2"]))
