@@ -190,7 +190,7 @@ def _rounds(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int | None:
         return None
     if node.op == "Scan":
         return _scanned(graph, node, sizes)
-    trips = graph.constants.get(node.inputs[0]) if node.op == "Loop" and node.inputs[0] else None
+    trips = graph.constants.get(node.inputs[0]) if node.op == "Loop" and any(node.inputs[:1]) else None
     starts = len(node.inputs) < 2 or not node.inputs[1] or (
         (first := graph.constants.get(node.inputs[1])) is not None and bool(first.array.all()))
     if trips is None or trips.size != 1 or not starts or not stays_true(body):

@@ -92,6 +92,9 @@ class _Standing:
     times_held: int = 0
 
 
+OVERFLOW = "a new constant would overflow although what it is computed from is finite"
+
+
 class Saturation:
     """The run over one graph's tables."""
 
@@ -271,13 +274,12 @@ class Saturation:
                     self.standing[index].retry[variant.number, row] = variant
             return
         built: list[int] = []
-        pairs: list[tuple[int, int]] = []
-        for root, replacement in zip(found.roots, answer, strict=True):
-            if replacement is not None:
-                label = self.snapshot.insert(replacement, built)
-                pairs.append((root, label))
-                if not self.snapshot.same(root, label):
-                    unions.append((root, label))
+        pairs = [(root, self.snapshot.insert(replacement, built))
+                 for root, replacement in zip(found.roots, answer, strict=True) if replacement is not None]
+        if self.snapshot.overflows(built):
+            refusals.add(OVERFLOW, found.roots)
+            return
+        unions += [(root, label) for root, label in pairs if not self.snapshot.same(root, label)]
         views = [view for each in (found.match, *found.match.members) for view in each.used]
         used = tuple(int(view.key) for view in views)  # type: ignore[call-overload]
         self.reader.made(index, built)

@@ -194,6 +194,16 @@ class Snapshot:
                 built.append(label)
         return label
 
+    def overflows(self, labels: list[int]) -> bool:
+        """Among what a rule made is a constant that is not finite, though all it is computed from is."""
+        return any(self._is_finite(label) is False and all(arg == ABSENT or self._is_finite(arg)
+                                                           for arg in self.tables.terms[label].args)
+                   for label in labels if self.is_constant(label) and self.tables.leaf_of(label) is None)
+
+    def _is_finite(self, label: int) -> bool | None:
+        value = self.values.of(label)
+        return None if value is None else value.facts.finite
+
     def _puts_last(self, first: int, second: int) -> bool:
         """Constants stand last, else the order of labels decides."""
         rank = [(self.is_constant(label), self.of(label)) for label in (first, second)]

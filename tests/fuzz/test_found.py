@@ -67,6 +67,10 @@ FOUND = {
         "l = constant float32[1] [-0.8] m = constant float32[3, 1] [0.8, 0.2, 0.1] n = constant float32[1] [1.1] "
         "o = constant float32[3, 1] [0.6, 1.1, 0.2] s = Add(z, x) p = MatMul(s, k) a = Add(p, l) q = MatMul(s, m) "
         "b = Add(q, n) r = MatMul(s, o) y = Concat(a, b, r, axis=-1)"),
+    "a Loop without inputs": (
+        "exact", "x: float32[2, 3]", "y", "y = Loop(body=graph (i: int64[], c: bool[]) -> (d, n) { "
+        "t = Transpose(x, perm=[1, 0]) u = Transpose(t, perm=[1, 0]) n = Neg(u) f = constant bool[] false "
+        "d = Identity(f) })"),
     "a new constant of a body and one outside that the body does not read any more": (
         "rounding", "c: bool[], x: float32[2, 3]", "y", "constant = constant bool[] false y = If(c, then_branch="
         "graph () -> (a) { k = constant float32[1] [-1] i = If(constant, then_branch=graph () -> (t) { t = Neg(x) }, "

@@ -15,6 +15,7 @@ import pytest
 from graphs.errors import SearchFailed
 from rules.catalogue import all_rules
 from search import Budget, saturate
+from search.saturation import OVERFLOW, Refusals
 from tests.search import samples, samples_bad
 from tests.search.samples import SOUND, graph_of
 
@@ -33,6 +34,22 @@ def test_equal_forms_share_a_class() -> None:
     assert found.stop == "saturated"
     assert not found.errors
     assert not found.conflicts
+
+
+def test_no_rule_makes_a_constant_that_overflows() -> None:
+    """30000 * 4 + 30000 * 3 is no float16, 300 * 4 + 300 * 3 is one."""
+    rules = [rule for rule in all_rules() if rule.name == "shift-then-matmul"]
+    found = {}
+    for shift in (30000, 300):
+        saturated = saturate(graph_of(f"""graph opset 17 (x: float16[3, 2]) -> (y) {{
+            a = constant float16[2] [{shift}, {shift}]
+            w = constant float16[2, 1] [4, 3]
+            t = Add(x, a)
+            y = MatMul(t, w)
+        }}"""), rules)
+        found[shift] = len(saturated.by_class[saturated.class_of("y")]), list(
+            saturated.refusals.get("shift-then-matmul", Refusals()).counts)
+    assert found == {30000: (1, [OVERFLOW]), 300: (2, [])}
 
 
 def test_commutative_operators_match_in_both_orders_and_are_one_node() -> None:
@@ -167,6 +184,7 @@ def test_searches_run_at_the_same_time() -> None:
 PROGRAM = """
 import hashlib, pickle
 from search import Budget, saturate
+from search.saturation import OVERFLOW, Refusals
 from search.extract import exact, greedy, node_count
 from search.build import build_graph
 from search.trace import rebuild
