@@ -48,6 +48,7 @@ class Context:
     generator: np.random.Generator
     hooks: Hooks = field(default_factory=Hooks)
     by_reference: list[str] = field(default_factory=list)  # labels of the nodes that onnx.reference runs
+    threads: int = 1  # that one fused kernel may use
 
     @staticmethod
     def of(model: Graph, seed: int | None = None, hooks: Hooks | None = None) -> Context:
@@ -94,6 +95,10 @@ def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFun
         from .control_flow import prepare_control_flow
 
         return prepare_control_flow(node, context)
+    from .fusion import is_fused, prepare_fused
+
+    if is_fused(node):
+        return prepare_fused(node, context)
     kernel = None if node.is_opaque else kernels.find(node.op, node.domain)
     if kernel is not None:
         return _or_reference(node, _with_kernel(node, kernel, context), context, types)

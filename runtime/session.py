@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from graphs.ir import Graph
 from graphs.types import TensorType, Type
 
 from .execute import Context, Hooks
+from .fusion import is_fused, unavailable
 from .program import Program, detached
 
 if TYPE_CHECKING:
@@ -27,19 +29,23 @@ TARGETS = ("egraft:cpu", "egraft:cuda")
 @dataclass(slots=True)
 class SessionReport:
     """What a session does with its nodes. `peak_bytes` is what node outputs of the outermost graph held at most in
-    the last counted run (the first one, and those with `count=True`)."""
+    the last counted run (the first one, and those with `count=True`). `unfused` says why fused nodes run node by node;
+    it is empty where they run as kernels."""
 
     nodes: int = 0
     by_reference: list[str] = field(default_factory=list)  # nodes without a kernel, run by onnx.reference
     peak_bytes: int | None = None
+    fused: int = 0  # nodes that stand for several
+    unfused: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """As JSON."""
-        return {"nodes": self.nodes, "by_reference": list(self.by_reference), "peak_bytes": self.peak_bytes}
+        return {"nodes": self.nodes, "by_reference": list(self.by_reference), "peak_bytes": self.peak_bytes,
+                "fused": self.fused, "unfused": self.unfused}
 
     def summary(self) -> str:
         """What is worth a line for people; empty if nothing is."""
-        return ""
+        return f"fused nodes run node by node: {self.unfused}" if self.unfused else ""
 
 
 class Session:
@@ -48,17 +54,19 @@ class Session:
     Raises NotExecutable where a node has neither a kernel nor a reference, TargetUnavailable for a target that is
     not here. `seed` starts the generator of random operators that have no seed of their own. `device` is the GPU of
     `egraft:cuda`, by its number (default: `$EGRAFT_CUDA_DEVICE`, else CUDA's current one); `report` is then a
-    `CudaReport`. Plans for the last few sets of input sizes are kept; `close` gives up the memory.
+    `CudaReport`. `threads` is how many one fused kernel of `egraft:cpu` may use (default: one for each core). Plans for
+    the last few sets of input sizes are kept; `close` gives up the memory.
     """
 
     def __init__(self, graph: Graph, target: str = "egraft:cpu", *, device: Device | int | None = None,
-                 seed: int | None = None, hooks: Hooks | None = None) -> None:
+                 seed: int | None = None, hooks: Hooks | None = None, threads: int | None = None) -> None:
         if target not in TARGETS:
             raise TargetUnavailable(f"target {target!r}", "this runtime does not run it",
                                     f"use one of {', '.join(TARGETS)}")
         self.graph = graph
         self.target = target
         context = Context.of(graph, seed, hooks)
+        context.threads = threads or len(os.sched_getaffinity(0))
         self.program: Program | CudaProgram
         if target == "egraft:cuda":
             from .cuda.session import CudaProgram
@@ -68,7 +76,9 @@ class Session:
             self.report: SessionReport = self.program.report
         else:
             self.program = Program(graph, context)
-            self.report = SessionReport(graph.node_count(), context.by_reference)
+            fused = [node for each in graph.walk() for node in each.nodes if is_fused(node)]
+            self.report = SessionReport(graph.node_count(), context.by_reference, fused=len(fused),
+                                        unfused=(unavailable() or "") if fused else "")
 
     def run(self, feeds: Mapping[str, Any], *, count: bool = False) -> dict[str, Any]:
         """Output name -> array, in the order of the graph's outputs. Raises InvalidInput for feeds that do not fit.

@@ -27,7 +27,9 @@ class Solution:
 
 
 @dataclass
-class _Model:
+class LinearModel:
+    """A program under construction: columns with a cost and bounds, rows over them."""
+
     costs: list[float] = field(default_factory=list)
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
@@ -39,6 +41,7 @@ class _Model:
     row_upper: list[float] = field(default_factory=list)
 
     def column(self, cost: float, lower: float, upper: float, integer: bool) -> int:
+        """A new variable; answers its number."""
         self.costs.append(cost)
         self.lower.append(lower)
         self.upper.append(upper)
@@ -46,6 +49,7 @@ class _Model:
         return len(self.costs) - 1
 
     def row(self, terms: list[tuple[int, float]], lower: float, upper: float) -> None:
+        """A new constraint on a weighted sum of columns."""
         for column, value in terms:
             self.columns.append(column)
             self.values.append(value)
@@ -54,6 +58,7 @@ class _Model:
         self.row_upper.append(upper)
 
     def lp(self) -> highspy.HighsLp:
+        """As the solver takes it."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.costs), len(self.row_lower)
         lp.col_cost_ = np.array(self.costs, float)
@@ -100,7 +105,7 @@ class _Program:
     """The model with the columns of its parts."""
 
     def __init__(self, problem: Problem, start: Mapping[int, ENode]) -> None:
-        self.problem, self.model = problem, _Model()
+        self.problem, self.model = problem, LinearModel()
         self.usable = candidates(problem, problem.reachable())
         for cls, enode in start.items():  # the start itself must be expressible
             if cls in self.usable and all(enode.index != each.index for each in self.usable[cls]):
@@ -181,7 +186,7 @@ def _needed(problem: Problem, choice: Mapping[int, ENode]) -> list[int]:
     return order
 
 
-class _Quiet(highspy.Highs):
+class QuietSolver(highspy.Highs):
     """The constructor turns callbacks on, and that prints a banner unless output is off by then."""
 
     def enableCallbacks(self) -> None:
@@ -194,7 +199,7 @@ def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node
     if all(root in problem.free for root in problem.roots) or math.isinf(problem.price(start)):
         return Solution(None, None, "nothing to choose")
     program = _Program(problem, start)
-    solver = _Quiet()
+    solver = QuietSolver()
     for option, value in (("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-6),
                           ("time_limit", float(time_budget)), ("mip_max_nodes", int(node_budget))):
         solver.setOptionValue(option, value)

@@ -34,6 +34,12 @@ def unavailable() -> str | None:
     return None if _compiler() else "no C compiler is here; install gcc or clang, or name one in $CC"
 
 
+def identity() -> str:
+    """The compiler, its flags and the machine's instructions as a digest; empty without a compiler."""
+    found = _compiler()
+    return hashlib.sha256(found[2].encode()).hexdigest()[:16] if found else ""
+
+
 @lru_cache(maxsize=1)
 def _compiler() -> tuple[str, tuple[str, ...], str] | None:
     """(program, flags for this machine, what identifies both and the machine's instructions)."""

@@ -24,7 +24,8 @@ _VARIANTS = {"Mod": lambda attrs: "Mod fmod" if attrs["fmod"] else "Mod",
 _EXACT = frozenset({"Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sqrt", "Reciprocal", "Relu", "LeakyRelu", "PRelu",
                     "Ceil", "Floor", "Round", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN",
                     "IsInf", "Sum", "ThresholdedRelu"})  # fmt: skip
-_CHEAP = _EXACT | {"Max", "Min", "And", "Or", "Xor", "Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"}
+# What takes a few instructions
+CHEAP = _EXACT | {"Max", "Min", "And", "Or", "Xor", "Not", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"}
 _COSTLY = 12  # about what a polynomial takes
 MOST_OPERANDS = 16
 LOWERINGS: dict[str, Lower] = {}
@@ -48,7 +49,7 @@ def _row(lowering: Lowering, node: Node, output: int, view: View) -> int:
     text = row.expression(Scalar.of(dtype), _numbers(node), len(args))
     if text is None:
         raise NotFusable(f"{node.op} of {dtype}")
-    cost = 1 if node.op in _CHEAP and node.op not in ("Div", "Sqrt", "Reciprocal") else _COSTLY
+    cost = 1 if node.op in CHEAP and node.op not in ("Div", "Sqrt", "Reciprocal") else _COSTLY
     return lowering.op(text, row.result or dtype, *args, cost=cost, helper=dtype)
 
 

@@ -1,0 +1,241 @@
+"""Fused nodes: several nodes of a graph as one `egraft.Fused` node, whose body is a graph of them.
+
+The body says what the node means. Where a C compiler is, it runs as one kernel (`runtime.codegen.c`); without one, for
+sizes that have no kernel, and where a run is watched node by node, the body runs as it stands. Equal bodies have equal
+texts, and share one kernel in a process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from graphs import dims
+from graphs.constants import Constant
+from graphs.ir import Graph, Node
+from graphs.operators import RUNTIME, find, is_pure
+from graphs.text import print_graph
+from graphs.types import TensorType, Type
+
+from .codegen.c import FusedKernel, NotFusable, unavailable
+from .codegen.c.lowering import DTYPES, rules
+from .execute import Context, Hooks, NodeFunction, Values
+from .program import Program
+
+DOMAIN, OP = "egraft", "Fused"
+BODY, EXACT = "body", "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes of a graph (by their places) that become one, whose last one makes `output`. Nodes that others need too
+    stay as well: they are computed twice."""
+
+    nodes: tuple[int, ...]
+    output: str
+
+
+def is_fusable(graph: Graph, node: Node) -> bool:
+    """Whether a node may be part of a kernel, as far as can be told before sizes are known."""
+    if node.is_opaque or (node.domain, node.op) not in rules() or not is_pure(node):
+        return False
+    if any(value is RUNTIME for value in node.attrs.values()):
+        return False
+    for name in (*node.inputs, *node.outputs):
+        type_ = graph.type_of(name) if name else None
+        if name and (type_ is None or type_.shape is None or type_.dtype not in DTYPES):
+            return False
+    return node.op == "Split" or len([name for name in node.outputs if name]) == 1
+
+
+def is_splat(constant: Constant | None) -> bool:
+    """A constant with one number in all places is part of a kernel's text; others are its inputs."""
+    return constant is not None and constant.size > 0 and constant.facts.splat is not None
+
+
+def body_of(graph: Graph, group: Group, types: Mapping[str, Type] | None = None) -> tuple[Graph, list[str]]:
+    """The nodes of a group as a graph of their own, and the values of the graph around that are its inputs.
+
+    Names and the order of nodes are canonical: of groups that compute the same, bodies print the same. `types`
+    replace those of the graph (with sizes in the place of symbols).
+    """
+    known = dict(graph.types) if types is None else dict(types)
+    producers = {name: graph.nodes[index] for index in group.nodes for name in graph.nodes[index].outputs if name}
+    ranks = _ranks(graph, producers, known)
+    body = Graph("fused", outputs=["y"], opsets=dict(graph.opsets))
+    renamed: dict[str, str] = {}
+    inputs: list[str] = []
+
+    def visit(name: str) -> str:
+        if name in renamed or not name:
+            return renamed.get(name, "")
+        node = producers.get(name)
+        if node is None:
+            _add_source(graph, name, body, inputs, renamed, known)
+            return renamed[name]
+        order = _order(node, ranks)
+        found = {index: visit(node.inputs[index]) for index in order}
+        outputs = []
+        for each in node.outputs:
+            renamed[each] = "y" if each == group.output else f"v{len(renamed)}" if each else ""
+            outputs.append(renamed[each])
+            if each in known:
+                body.types[renamed[each]] = known[each]
+        arguments = [found[index] for index in sorted(found)]
+        if order != sorted(order):  # operands may be exchanged: in the order of their ranks
+            arguments = [found[index] for index in order]
+        body.nodes.append(Node(node.op, tuple(arguments), tuple(outputs), dict(node.attrs), node.domain,
+                               version=node.version))
+        return renamed[name]
+
+    visit(group.output)
+    body.declared = {name: body.types[name] for name in (*body.inputs, *body.outputs) if name in body.types}
+    return body, inputs
+
+
+def _add_source(graph: Graph, name: str, body: Graph, inputs: list[str], renamed: dict[str, str],
+                types: Mapping[str, Type]) -> None:
+    constant = graph.constants.get(name)
+    if constant is not None and is_splat(constant):
+        renamed[name] = f"k{len(renamed)}"
+        body.constants[renamed[name]] = constant
+        return
+    renamed[name] = f"x{len(inputs)}"
+    inputs.append(name)
+    body.inputs.append(renamed[name])
+    found = types.get(name) or graph.type_of(name)
+    if found is not None:
+        body.types[renamed[name]] = found
+
+
+def _ranks(graph: Graph, producers: Mapping[str, Node], types: Mapping[str, Type]) -> dict[str, str]:
+    """A digest of what each value is, whatever its name, to order the operands that may be exchanged."""
+    found: dict[str, str] = {}
+
+    def rank(name: str) -> str:
+        if name not in found:
+            node, constant = producers.get(name), graph.constants.get(name)
+            if node is not None:
+                ranks = [rank(each) for each in node.inputs]
+                ranks = sorted(ranks) if _may_be_exchanged(node) else ranks
+                text = f"{node.op} {sorted(node.attrs.items(), key=str)} {ranks} {node.outputs.index(name)}"
+            elif constant is not None and is_splat(constant):
+                text = constant.digest
+            else:
+                text = f"outer {types.get(name) or graph.type_of(name)}"
+            found[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return found[name]
+
+    for node in producers.values():
+        for name in (*node.inputs, *node.outputs):
+            if name:
+                rank(name)
+    return found
+
+
+def _may_be_exchanged(node: Node) -> bool:
+    record = find(node.op, node.domain)
+    return record is not None and record.commutative and len(node.inputs) == 2
+
+
+def _order(node: Node, ranks: Mapping[str, str]) -> list[int]:
+    order = list(range(len(node.inputs)))
+    if _may_be_exchanged(node):
+        order.sort(key=lambda index: ranks.get(node.inputs[index], ""))
+    return order
+
+
+def signature(body: Graph) -> str:
+    """What identifies a body: its text without the graph's name."""
+    return hashlib.sha256(print_graph(body).encode()).hexdigest()[:24]
+
+
+def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
+    """A copy of the graph with a Fused node for each group; nodes that nothing needs any more are gone."""
+    made = graph.copy()
+    replaced: dict[int, Node] = {}
+    for group in groups:
+        root = max(group.nodes)
+        body, inputs = body_of(graph, group)
+        first = next(graph.nodes[index].name or graph.nodes[index].outputs[0] for index in group.nodes)
+        origins = tuple(dict.fromkeys(name for index in group.nodes for name in
+                                      (graph.nodes[index].origins or (graph.nodes[index].name,)) if name))
+        replaced[root] = Node(OP, tuple(inputs), (group.output,), {BODY: body, EXACT: int(exact)}, DOMAIN,
+                              f"fused_{first}", 1, origins=origins)
+    made.nodes = [replaced.get(index, node) for index, node in enumerate(made.nodes)]
+    needed, kept = set(made.outputs), []
+    for node in reversed(made.nodes):
+        if needed & set(node.outputs) or not is_pure(node):
+            needed.update(node.uses)
+            kept.append(node)
+    made.nodes = kept[::-1]
+    return made
+
+
+def is_fused(node: Node) -> bool:
+    """Whether a node is a Fused one."""
+    return node.domain == DOMAIN and node.op == OP and isinstance(node.attrs.get(BODY), Graph)
+
+
+def prepare_fused(node: Node, context: Context) -> NodeFunction:
+    """The function of a Fused node."""
+    body = node.attrs[BODY]
+    assert isinstance(body, Graph)
+    watched = context.hooks != Hooks()
+    slow: list[Program] = []
+
+    def by_nodes(values: Values) -> Values:
+        if not slow:  # nodes of a body are no nodes of the model: none of them is replaced
+            slow.append(Program(body, replace(context, hooks=replace(context.hooks, function=None))))
+        return slow[0].run(values)
+
+    if watched or unavailable() is not None:
+        return by_nodes
+    kernel = kernel_of(body, bool(node.attrs.get(EXACT)))
+    threads = context.threads
+
+    def call(values: Values) -> Values:
+        try:
+            return kernel(*values, threads=threads)
+        except NotFusable:
+            return by_nodes(values)
+
+    return call
+
+
+def kernel_of(body: Graph, exact: bool) -> FusedKernel:
+    """The kernel of a body, one for all bodies with its text."""
+    return _kernel(_Body(body), exact)
+
+
+class _Body:
+    """A body that is equal to those that print the same."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.text = graph, print_graph(graph)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Body) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@lru_cache(maxsize=1024)
+def _kernel(body: _Body, exact: bool) -> FusedKernel:
+    return FusedKernel(body.graph, exact)
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Type]:
+    """Types of all values with sizes in the place of symbols, where they tell."""
+    found: dict[str, Type] = {}
+    for name, type_ in graph.types.items():
+        if isinstance(type_, TensorType) and type_.shape is not None:
+            shape = [dims.evaluate(dim, sizes) if isinstance(dim, dims.Expr) else dim for dim in type_.shape]
+            found[name] = TensorType(type_.dtype, tuple(dim if size is None else size
+                                                        for dim, size in zip(type_.shape, shape)))
+        else:
+            found[name] = type_
+    return found

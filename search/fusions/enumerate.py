@@ -1,0 +1,144 @@
+"""Every set of nodes that one kernel could compute: connected, convex, with one output.
+
+Each set is grown upward from its root: a node joins if everything that reads it is inside already, so that
+connectedness, convexity and the single output hold by construction, and contracting any number of disjoint sets makes
+no cycle. Movement operators may join whoever else reads them: read through a view they cost nothing, so they are
+computed twice. Those that always are views for a kernel join at once: without them it reads the same elements. A costly
+function of a tensor that is repeated along leading axes stays outside: a kernel would compute it for each copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from graphs.ir import Graph, Node
+from graphs.operators import find
+from graphs.types import TensorType, Type
+from runtime.codegen.c.elementwise import CHEAP
+from runtime.fusion import Group, is_fusable
+from runtime.program import IN_PLACE
+
+ALWAYS_VIEWS = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Identity", "Split"})
+
+
+@dataclass
+class Enumeration:
+    """The groups of a graph. `cut` counts the roots whose sets were more than the budget allows."""
+
+    groups: list[Group]
+    roots: int
+    cut: int
+
+
+def is_movement(node: Node) -> bool:
+    """An operator that a kernel reads through."""
+    record = find(node.op, node.domain)
+    return node.op == "Identity" or (record is not None and record.movement)
+
+
+def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int, most_nodes: int) -> Enumeration:
+    """All groups; of a root with more than `most_per_root`, the smallest ones and the largest. `types` are those of
+    the graph's values with sizes in the place of symbols."""
+    grower = _Grower(graph, types, most_nodes)
+    groups: list[Group] = []
+    roots = cut = 0
+    for index, node in enumerate(graph.nodes):
+        if index not in grower.fusable or node.op == "Split":
+            continue
+        roots += 1
+        found, complete = grower.sets_of(index, most_per_root)
+        cut += not complete
+        groups.extend(Group(tuple(sorted(each)), next(name for name in node.outputs if name)) for each in found
+                      if grower.is_worthwhile(each))
+    return Enumeration(groups, roots, cut)
+
+
+class _Grower:
+    def __init__(self, graph: Graph, types: Mapping[str, Type], most_nodes: int) -> None:
+        self.nodes, self.most_nodes = graph.nodes, most_nodes
+        self.fusable = {index for index, node in enumerate(graph.nodes) if is_fusable(graph, node)}
+        self.views = {index for index in self.fusable if graph.nodes[index].op in ALWAYS_VIEWS}
+        self.movement = {index for index in self.fusable if is_movement(graph.nodes[index])}
+        makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
+        self.producers = [tuple(dict.fromkeys(makers[name] for name in node.inputs if name in makers))
+                          for node in graph.nodes]
+        self.users: list[set[int]] = [set() for _ in graph.nodes]
+        for index, node in enumerate(graph.nodes):
+            for name in node.uses:  # nested graphs read too
+                if name in makers:
+                    self.users[makers[name]].add(index)
+        self.elements = [_elements(types.get(node.outputs[0])) for node in graph.nodes]
+        self.costly = {index for index in self.fusable if _is_costly(graph.nodes[index], types)}
+        self.escapes = {makers[name] for name in graph.outputs if name in makers}
+
+    def joinable(self, inside: frozenset[int]) -> Iterator[int]:
+        """The nodes that may join a set, in the order of the graph."""
+        most = max(self.elements[index] for index in inside)
+        for producer in sorted({each for index in inside for each in self.producers[index]} - inside):
+            if producer not in self.fusable or (producer in self.costly and self.elements[producer] < most):
+                continue
+            if producer in self.movement or (producer not in self.escapes and self.users[producer] <= inside):
+                yield producer
+
+    def sets_of(self, root: int, most: int) -> tuple[list[frozenset[int]], bool]:
+        """The sets of a root, smallest first and the largest at the end; whether these are all."""
+        first = self.with_views(frozenset((root,)))
+        found = {first: None}
+        waiting = [first]
+        complete = True
+        while waiting and complete:
+            following = []
+            for each in waiting:
+                if len(each) >= self.most_nodes:
+                    continue
+                for producer in self.joinable(each):
+                    larger = self.with_views(each | {producer})
+                    if larger in found:
+                        continue
+                    if len(found) >= most:
+                        complete = False
+                        break
+                    found[larger] = None
+                    following.append(larger)
+            waiting = following
+        if not complete:
+            found[self.largest(first)] = None
+        return list(found), complete
+
+    def with_views(self, inside: frozenset[int]) -> frozenset[int]:
+        """The set with all views that it reads."""
+        waiting = list(inside)
+        found = set(inside)
+        while waiting:
+            for producer in self.producers[waiting.pop()]:
+                if producer in self.views and producer not in found:
+                    found.add(producer)
+                    waiting.append(producer)
+        return frozenset(found)
+
+    def largest(self, inside: frozenset[int]) -> frozenset[int]:
+        """The set with everything that may join."""
+        while len(inside) < self.most_nodes:
+            producer = next(self.joinable(inside), None)
+            if producer is None:
+                break
+            inside = self.with_views(inside | {producer})
+        return inside
+
+    def is_worthwhile(self, inside: frozenset[int]) -> bool:
+        """Movement alone is free without a kernel, and so is what a kernel for one ufunc would gain."""
+        work = [index for index in inside if index not in self.movement]
+        return len(work) > 1 or (len(work) == 1 and self.nodes[work[0]].op not in IN_PLACE)
+
+
+def _elements(type_: Type | None) -> int:
+    found = type_.elements if isinstance(type_, TensorType) else None
+    return found if isinstance(found, int) else 0
+
+
+def _is_costly(node: Node, types: Mapping[str, Type]) -> bool:
+    """A function that takes more than a few instructions, and not once for a row only."""
+    record, type_ = find(node.op, node.domain), types.get(node.outputs[0])
+    in_rows = isinstance(type_, TensorType) and bool(type_.shape) and type_.shape[-1] != 1  # type: ignore[index]
+    return record is not None and record.pointwise and node.op not in CHEAP and in_rows

@@ -1,0 +1,128 @@
+"""One candidate: its kernel generated, checked against the unfused graph, and measured beside it, once per device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from cost_model import protocol
+from cost_model.fingerprint import Fingerprint, egraft_cpu
+from cost_model.timings import Timings
+from graphs.errors import EgraftError
+from graphs.ir import Graph
+from graphs.types import TensorType
+from runtime.codegen.c import FusedKernel, NotFusable
+from runtime.codegen.c.check import draws, fault
+from runtime.codegen.c.compiler import identity
+from runtime.execute import Context
+from runtime.fusion import signature
+from runtime.program import Program
+
+TARGET = "egraft:cpu"
+MOST_CHECKED = 1 << 16  # elements of an input that the check runs on: leading dimensions are shortened
+LOOK = protocol.Settings(budget=0.12, quick_rounds=7, max_rounds=40)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of the kernel and of its nodes one by one. `verdict` is that of the comparison, or `faulty` (the check
+    found what `note` says) or `impossible` (there is no kernel, for the reason in `note`)."""
+
+    fused: float
+    unfused: float
+    verdict: str
+    note: str = ""
+
+    @property
+    def gain(self) -> float:
+        """Seconds that the kernel saves, 0 where that is not certain."""
+        return max(0.0, self.unfused - self.fused) if self.verdict == "faster" else 0.0
+
+
+def shapes_of(body: Graph) -> dict[str, tuple[int, ...]]:
+    """The shapes of a body's inputs. Raises NotFusable where one is not known."""
+    found = {}
+    for name in body.inputs:
+        type_ = body.type_of(name)
+        if type_ is None or not type_.is_static:
+            raise NotFusable(f"the shape of {name} is unknown")
+        found[name] = type_.shape
+    return found  # type: ignore[return-value]
+
+
+def measured(body: Graph, exact: bool, threads: int, timings: Timings) -> tuple[Measured, bool]:
+    """What is known of a candidate, and whether it was measured now."""
+    key = f"fusion {signature(body)} exact={int(exact)} threads={threads}"
+    place = _fingerprint()
+    record = timings.peek(key, TARGET, place)
+    if record is not None:
+        timings.get(key, TARGET, place)
+        note = record.note
+        return Measured(record.median, float(note["unfused"]), str(note["verdict"]), str(note["note"])), False
+    found, samples = _measured_now(body, exact, threads)
+    note = {"unfused": found.unfused, "verdict": found.verdict, "note": found.note}
+    timings.add(key, TARGET, place, "fusion", samples, found.fused, note)
+    return found, True
+
+
+@lru_cache(maxsize=1)
+def _fingerprint() -> Fingerprint:
+    """The executor's, with the compiler's."""
+    return Fingerprint.of({**dict(egraft_cpu().fields), "compiler": identity()})
+
+
+def _measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequence[float]]:
+    kernel = FusedKernel(body, exact)
+    try:
+        shapes = shapes_of(body)
+        wrong = fault(kernel, _small(body, shapes))
+    except NotFusable as reason:
+        return Measured(math.inf, 0.0, "impossible", str(reason)), ()
+    except (EgraftError, ValueError) as reason:  # sizes that the shortened shapes do not fit, or a compiler's refusal
+        return Measured(math.inf, 0.0, "impossible", f"not checked: {reason}"[:300]), ()
+    if wrong is not None:
+        return Measured(math.inf, 0.0, "faulty", wrong), ()
+    arrays = next(iter(draws(body, shapes)))[1]
+    program = Program(body, Context.of(body))
+
+    def unfused() -> None:
+        program.run(arrays)
+
+    def fused() -> None:
+        kernel(*arrays, threads=threads)
+
+    with np.errstate(all="ignore"):
+        found = protocol.compare({"unfused": unfused, "fused": fused}, "unfused", threads, LOOK)
+    mine, other = found.results["fused"], found.results["unfused"]
+    samples = [each for each in found.samples["fused"].by(found.clock) if each is not None]
+    return Measured(other.seconds * mine.ratio, other.seconds, mine.verdict), samples
+
+
+def _small(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Shapes to check at: as they are if small, else with the first dimension that all large inputs share at 3.
+
+    What is chosen must fit the body: where inference does not agree, the sizes stay.
+    """
+    from runtime.codegen.c.lowering import Values
+
+    large = {name: shape for name, shape in shapes.items() if math.prod(shape) > MOST_CHECKED}
+    rank = max((len(shape) for shape in shapes.values()), default=0)
+    leading = {shape[0] for shape in large.values() if len(shape) == rank}
+    if not large or len(leading) != 1 or rank < 2:
+        return dict(shapes)
+    (size,) = leading
+    if size <= 3:
+        return dict(shapes)
+    small = {name: (3, *shape[1:]) if len(shape) == rank and shape[0] == size else shape
+             for name, shape in shapes.items()}
+    try:
+        found = Values.of(body, small, {})
+    except (NotFusable, EgraftError):
+        return dict(shapes)
+    whole, now = body.type_of(body.outputs[0]), found.shapes[body.outputs[0]]
+    fits = isinstance(whole, TensorType) and whole.shape is not None and len(whole.shape) == len(now)
+    return small if fits else dict(shapes)

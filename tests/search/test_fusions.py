@@ -1,0 +1,165 @@
+"""Discovering fusions: enumeration against brute force, choosing, what is measured, what is never taken."""
+
+import itertools
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from cost_model.timings import Timings
+from graphs import zoo
+from graphs.ir import Graph
+from graphs.text import parse_graph
+from runtime import run
+from runtime.codegen.c import text, unavailable
+from runtime.feeds import draw
+from runtime.fusion import Group, with_sizes
+from search.fusions import FusionBudget, discover
+from search.fusions.choose import best_packing
+from search.fusions.discovery import _unique
+from search.fusions.enumerate import enumerate_groups
+
+needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+
+def random_graph(seed: int, nodes: int) -> Graph:
+    chance = random.Random(seed)
+    names, lines = ["x"], []
+    for index in range(nodes):
+        op = chance.choice(["Add", "Mul", "Exp"])
+        reads = [chance.choice(names[-4:]) for _ in range(1 if op == "Exp" else 2)]
+        lines.append(f"v{index} = {op}({', '.join(reads)})")
+        names.append(f"v{index}")
+    outputs = {f"v{nodes - 1}", chance.choice(names[1:])}
+    return parse_graph(f'graph "g" opset 18 (x: float32[4]) -> ({", ".join(sorted(outputs))}) {{\n'
+                       + "\n".join(lines) + "\n}")
+
+
+def by_brute_force(graph: Graph) -> Iterator[tuple[int, ...]]:
+    """Connected, convex sets of at least two nodes of which only one value is needed outside."""
+    count = len(graph.nodes)
+    makers = {node.outputs[0]: index for index, node in enumerate(graph.nodes)}
+    reads = [{makers[name] for name in node.inputs if name in makers} for node in graph.nodes]
+    users = [{index for index in range(count) if place in reads[index]} for place in range(count)]
+    for size in range(2, count + 1):
+        for chosen in itertools.combinations(range(count), size):
+            inside = set(chosen)
+            needed = [index for index in inside
+                      if users[index] - inside or graph.nodes[index].outputs[0] in graph.outputs or not users[index]]
+            if needed == [max(inside)]:
+                reached, waiting = {max(inside)}, [max(inside)]
+                while waiting:
+                    new = (reads[waiting.pop()] & inside) - reached
+                    reached |= new
+                    waiting += new
+                if reached == inside:
+                    yield chosen
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_set_is_found_once(seed: int) -> None:
+    graph = random_graph(seed, 9)
+    found = [group.nodes for group in enumerate_groups(graph, graph.types, 10_000, 99).groups if len(group.nodes) > 1]
+    assert len(found) == len(set(found))
+    assert set(found) == set(by_brute_force(graph))
+
+
+def test_a_budget_keeps_the_largest_set_and_is_counted() -> None:
+    lines = [f"a{index} = Exp(x{index})" for index in range(8)]
+    lines += ["s1 = Add(a0, a1)", *(f"s{index} = Add(s{index - 1}, a{index})" for index in range(2, 8))]
+    names = ", ".join(f"x{index}: float32[4]" for index in range(8))
+    graph = parse_graph(f'graph "g" opset 18 ({names}) -> (s7) {{\n' + "\n".join(lines) + "\n}")
+    found = enumerate_groups(graph, graph.types, 20, 99)
+    assert found.cut >= 1 and max(len(group.nodes) for group in found.groups) == 15
+
+
+def test_a_costly_function_is_not_repeated_for_every_copy() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[8, 4], z: float32[4]) -> (y) {
+      e = Exp(z)
+      m = Mul(x, e)
+      y = Add(m, x)
+    }""")
+    found = enumerate_groups(graph, graph.types, 100, 99)
+    assert {group.nodes for group in found.groups} == {(1, 2)}
+
+
+def test_the_packing_is_the_best_and_not_the_greedy_one() -> None:
+    groups = [(Group((1, 2), "b"), 10.0e-6), (Group((0, 1), "a"), 7e-6), (Group((2, 3), "c"), 7e-6),
+              (Group((4,), "d"), 0.0)]
+    assert best_packing(groups, ()) == [1, 2]
+    assert best_packing(groups, (1, 2)) == [0, 1, 2]  # shared nodes are in nobody's way
+
+
+BLOCK = """graph "g" opset 18 (x: float32[b, s, 64], r: float32[b, s, 64], q: float32[b, 4, s, s], m: float32[b, 1, 1, s]) -> (y, p) {
+  two = constant float32[] 2.0
+  k = constant float32[] 8.0
+  one = constant float32[] 1.0
+  half = constant float32[] 0.5
+  u = Add(x, r)
+  mean = ReduceMean(u, axes=[-1])
+  d = Sub(u, mean)
+  sq = Pow(d, two)
+  v = ReduceMean(sq, axes=[-1])
+  w = Add(v, one)
+  root = Sqrt(w)
+  n = Div(d, root)
+  e = Erf(n)
+  f = Add(e, one)
+  g = Mul(n, f)
+  y = Mul(g, half)
+  t = Div(q, k)
+  c = Add(t, m)
+  p = Softmax(c, axis=-1)
+}"""  # noqa: E501
+
+
+@needs_compiler
+def test_norms_gelu_and_softmax_are_found_in_a_block() -> None:
+    graph, timings = parse_graph(BLOCK), Timings(":memory:")
+    sizes = {"b": 2, "s": 32}
+    found = discover(graph, sizes, timings)
+    assert found.counts["measured"] + found.counts.get("known", 0) >= 2 and not found.faults
+    assert {"Softmax", "Erf", "ReduceMean"} <= {op for each in found.fusions for op in each.operators}
+    feeds = draw(graph, 0, sizes)
+    want, got = run(graph, feeds), run(found.graph, feeds)
+    for name in graph.outputs:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-5)
+    again = discover(graph, sizes, timings)
+    assert "measured" not in again.counts and again.groups == found.groups
+
+
+@needs_compiler
+def test_a_faulty_kernel_is_reported_and_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = text.Writer._text
+    monkeypatch.setattr(text.Writer, "_text", lambda self: written(self).replace("(0.5f)", "(0.25f)"))
+    graph = parse_graph("""graph "g" opset 18 (x: float32[64, 64]) -> (y) {
+      half = constant float32[] 0.5
+      e = Erf(x)
+      y = Mul(e, half)
+    }""")
+    found = discover(graph, {}, Timings(":memory:"))
+    assert found.counts["faulty"] == 1 and "Erf Mul" in found.faults[0]
+    assert all("Mul" not in each.operators for each in found.fusions)
+
+
+def test_without_a_compiler_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.codegen.c.compiler._compiler", lambda: None)
+    graph = parse_graph(BLOCK)
+    found = discover(graph, {"b": 1, "s": 8}, Timings(":memory:"))
+    assert found.graph is graph and "no C compiler" in found.lines()[0]
+
+
+def test_equal_layers_share_their_candidates() -> None:
+    graph = zoo.build("bert-tiny")
+    types = with_sizes(graph, {"batch": 1, "sequence": 64})
+    found = enumerate_groups(graph, types, 200, 48)
+    unique = _unique(graph, found, types)
+    assert len(unique) < len(found.groups) / 2
+    assert sum(len(each.groups) for each in unique.values()) == len(found.groups)
+
+
+@needs_compiler
+def test_the_budget_of_candidates_is_kept_and_what_is_left_is_counted() -> None:
+    found = discover(parse_graph(BLOCK), {"b": 1, "s": 8}, Timings(":memory:"), budget=FusionBudget(candidates=1))
+    assert found.counts["measured"] == 1 and found.counts["left for want of budget"] > 0
