@@ -33,7 +33,8 @@ def implausible(record: Record) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST:
             return f"{name} is {value!r}"
     if not record.samples:
-        return "" if record.kind == "node" and record.median in (0.0, math.inf) else "it has no samples"
+        measured = record.kind in ("peak", "verdict") or record.median not in (0.0, math.inf)
+        return "it has no samples" if measured else ""
     if "amount" in record.note:  # a rate: so much in the shortest sample
         return _other_rate(record)
     if not min(record.samples) * (1 - _SLACK) <= record.median <= max(record.samples) * (1 + _SLACK):

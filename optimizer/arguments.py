@@ -72,6 +72,28 @@ def parse_dims(rows: Sequence[str]) -> dict[str, list[int]]:
     return found
 
 
+def parse_fixed(rows: Sequence[str]) -> dict[str, int]:
+    """`["batch=1,seq=128"]` or one row for each -> `{"batch": 1, "seq": 128}`."""
+    found: dict[str, int] = {}
+    for item in (each for row in rows for each in row.split(",")):
+        name, _, size = (part.strip() for part in item.partition("="))
+        if not name or not _SIZE.fullmatch(size):
+            raise InvalidOption(f"--fix-dim {item}", "not of the form NAME=SIZE[,NAME=SIZE...]",
+                                "write for example --fix-dim batch=1,seq=128")
+        if found.setdefault(name, int(size)) != int(size):
+            raise InvalidOption(f"--fix-dim {item}", f"{name} is to be {found[name]}, too", "give one size")
+    return found
+
+
+def parse_buckets(rows: Sequence[str]) -> dict[str, list[int]]:
+    """Like `parse_dims`, each size once."""
+    try:
+        return {name: list(dict.fromkeys(sizes)) for name, sizes in parse_dims(rows).items()}
+    except InvalidOption as error:
+        raise InvalidOption(error.where.replace("--dim", "--buckets"), error.found,
+                            "write for example --buckets seq=32,64,128") from None
+
+
 def make_options(values: dict[str, Any]) -> Any:
     """An `Options`, or InvalidOption naming the first option that is out of range."""
     from pydantic import ValidationError
@@ -100,6 +122,10 @@ def optimize(
     rtol: Annotated[float | None, typer.Option()] = None,
     atol: Annotated[float | None, typer.Option()] = None,
     dim: Annotated[list[str] | None, typer.Option(help="NAME=1,8: sizes to measure at; repeatable")] = None,
+    fix_dim: Annotated[list[str] | None, typer.Option(
+        help="NAME=8[,NAME=128]: make dimensions constant; the result takes no other sizes; repeatable")] = None,
+    buckets: Annotated[list[str] | None, typer.Option(
+        help="NAME=32,64: specialise for sizes; a guard in the result chooses; repeatable")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
     disable_rule: Annotated[list[str] | None, typer.Option(help="a rule not to use; repeatable")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="name of a node that must stay; repeatable")] = None,
@@ -116,7 +142,8 @@ def optimize(
     values = {
         "target": target, "precision": precision, "objective": objective, "effort": effort, "timeout": timeout,
         "opset": opset, "inputs": None if inputs is None else str(inputs), "rtol": rtol, "atol": atol,
-        "dims": parse_dims(dim or []), "threads": threads, "disabled_rules": disable_rule or [], "keep": keep or [],
+        "dims": parse_dims(dim or []), "fix_dims": parse_fixed(fix_dim or []), "buckets": parse_buckets(buckets or []),
+        "threads": threads, "disabled_rules": disable_rule or [], "keep": keep or [],
         "contrib": contrib, "strict": strict, "timings": None if timings is None else str(timings), "frozen": frozen,
     }  # fmt: skip
     options = make_options(values)

@@ -23,7 +23,7 @@ from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.structure import check_outputs
 from graphs.wording import counted
-from runtime.feeds import draw
+from runtime.feeds import draw, input_symbols, unknown_dim
 
 from .commands import check_database, load_feeds
 from .context import default_threads
@@ -55,7 +55,12 @@ def bench_command(models: Sequence[Path], options: Options, seconds: float, comp
     target = resolve(options.target, all(path.suffix == ".onnx" for path in models))
     if not target.measures:
         raise InvalidOption(f"--target {options.target}", "it runs nothing", "name a target of `egraft targets`")
-    entries = [_entry(path, target, options) for path in models]
+    graphs = [_loaded(path) for path in models]
+    known = {name: None for graph in graphs for name in input_symbols(graph)}
+    for name in options.dims:
+        if name not in known:
+            raise unknown_dim(name, known)
+    entries = [_entry(path, graph, target, options) for path, graph in zip(models, graphs)]
     settings = Settings(budget=seconds, max_rounds=MOST_SAMPLES)
     with Timings(options.timings) as timings:
         rows = [_measure(entry, target, settings, timings) for entry in entries]
@@ -72,13 +77,19 @@ def bench_command(models: Sequence[Path], options: Options, seconds: float, comp
     return 0
 
 
-def _entry(path: Path, target: Target, options: Options) -> _Entry:
+def _loaded(path: Path) -> Graph:
     graph = load(path)
     check_outputs(graph)
     infer(graph)
+    return graph
+
+
+def _entry(path: Path, graph: Graph, target: Target, options: Options) -> _Entry:
+    symbols = input_symbols(graph)
+    dims = {name: sizes for name, sizes in options.dims.items() if name in symbols}  # others are those of other models
     feeds = load_feeds(None if options.inputs is None else Path(options.inputs))
-    threads = options.threads or default_threads(graph, options.dims, target)
-    sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed)
+    threads = options.threads or default_threads(graph, dims, target)
+    sizes = first_sizes(graph, dims, feeds, target, threads, options.seed)
     return _Entry(path, graph, sizes, draw(graph, options.seed, sizes) if feeds is None else feeds, threads)
 
 

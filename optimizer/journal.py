@@ -21,6 +21,7 @@ from graphs.text_parser import Parser
 from runtime.execute import evaluate
 from search.steps import decode_constant, encode_constant
 
+from .fixing import fixed
 from .normalize.memory import Place
 
 INLINE_ELEMENTS = 64
@@ -49,13 +50,16 @@ def diff(before: Graph, after: Graph) -> dict[str, Any]:
             constants[name] = {"digest": constant.digest, "type": str(constant.type)}
     dropped = [name for name in before.constants if name not in after.constants]
     inner = [node for node in after.nodes if old.get(node_key(node)) != new[node_key(node)]]
+    makes = {out for node in before.nodes for out in node.outputs}
+    held = [after.constants[name] for name, row in constants.items() if "digest" in row and name not in makes]
     return {"kind": "diff", "remove": removed, "add": added, "constants": constants, "drop_constants": dropped,
-            "data": _new_data(before, inner)}
+            "data": _new_data(before, inner, held)}
 
 
-def _new_data(before: Graph, added: list[Node]) -> dict[str, Any]:
-    """By digest the large tensors inside added nodes (of nested graphs, of attributes) that `before` does not have."""
-    wanted = {each.digest: each for each in _tensors_of(added) if each.size > INLINE_ELEMENTS}
+def _new_data(before: Graph, added: list[Node], constants: list[Constant]) -> dict[str, Any]:
+    """By digest the large tensors that `before` does not have: inside added nodes (of nested graphs, of attributes),
+    and constants that no node of it computes."""
+    wanted = {each.digest: each for each in [*_tensors_of(added), *constants] if each.size > INLINE_ELEMENTS}
     known = _store(before) if wanted else {}
     return {digest: encode_constant(each) for digest, each in wanted.items() if digest not in known}
 
@@ -65,8 +69,10 @@ def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
 
     Raises ParseError where the patch does not fit the graph.
     """
-    result = graph.copy()
-    values = {name: _constant(graph, name, row) for name, row in patch["constants"].items()}
+    result = fixed(graph, patch["fix_dims"]) if "fix_dims" in patch else graph.copy()
+    data = patch.get("data", {})
+    values = {name: decode_constant(data[row["digest"]]) if row.get("digest") in data else _constant(graph, name, row)
+              for name, row in patch["constants"].items()}
     gone = set(patch["remove"])
     missing = sorted(gone - {node_key(node) for node in result.nodes}) + sorted(
         name for name in patch["drop_constants"] if name not in result.constants)
@@ -76,7 +82,7 @@ def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
     for name in patch["drop_constants"]:
         result.constants.pop(name, None)
     result.constants.update(values)
-    result.nodes += parse_nodes(graph, patch["add"], patch.get("data", {}))
+    result.nodes += parse_nodes(graph, patch["add"], data)
     result.sort()
     infer(result)
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,8 @@ from graphs.errors import InvalidOption
 from graphs.wording import counted
 
 Exactness = Literal["exact", "rounding", "finite", "approximate"]
+SPELLED = {"dims": "dim", "fix_dims": "fix_dim", "buckets": "buckets"}  # options that are tables, in requests
+Size = Annotated[int, Field(ge=1)]
 THREADS_PER_CORE = 4  # with many more, runtimes spend their time on waking threads, and hang
 
 
@@ -30,6 +32,10 @@ class Options(BaseModel):
     rtol: float | None = Field(None, ge=0, allow_inf_nan=False)
     atol: float | None = Field(None, ge=0, allow_inf_nan=False)
     dims: dict[str, list[int]] = Field(default_factory=dict, description="sizes to measure symbolic dimensions at")
+    fix_dims: dict[str, Size] = Field(default_factory=dict,
+                                      description="dimensions to make constant; the result takes no other sizes")
+    buckets: dict[str, Annotated[list[Size], Field(min_length=1)]] = Field(
+        default_factory=dict, description="sizes to specialise for; a guard in the result chooses at run time")
     threads: int | None = Field(None, ge=1, description="threads of the runtime, at most 4 for each core")
     disabled_rules: list[str] = Field(default_factory=list)
     keep: list[str] = Field(default_factory=list, description="names of nodes that must stay as they are")

@@ -56,6 +56,10 @@ def optimize(model: Graph | str | Path | bytes, options: Options | None = None, 
     clock.enter("load")
     search.prepare()
     graph = model.copy() if isinstance(model, Graph) else load(model)
+    if options.fix_dims or options.buckets:
+        from .specialize import optimize_specialized
+
+        return optimize_specialized(graph, options, clock)
     return Pipeline(graph, options, clock).run()
 
 

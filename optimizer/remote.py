@@ -17,7 +17,7 @@ from urllib.parse import urlencode, urlsplit
 
 from graphs.errors import EgraftError, InvalidModel, InvalidOption, MissingData, ValidationFailed
 
-from .options import Options
+from .options import SPELLED, Options
 from .progress import Event, Progress, terminal_progress
 
 BLOCK = 1 << 20
@@ -209,8 +209,9 @@ def query_of(options: Options) -> list[tuple[str, str]]:
     """The options that differ from their defaults, as parameters of a request."""
     rows: list[tuple[str, str]] = []
     for name, value in options.model_dump(exclude_defaults=True, exclude={"timings", "inputs"}).items():
-        if name == "dims":
-            rows += [("dim", f"{symbol}={','.join(map(str, sizes))}") for symbol, sizes in value.items()]
+        if name in SPELLED:
+            rows += [(SPELLED[name], f"{symbol}={','.join(map(str, sizes)) if isinstance(sizes, list) else sizes}")
+                     for symbol, sizes in value.items()]
         elif isinstance(value, list):
             rows += [(name, str(item)) for item in value]
         else:

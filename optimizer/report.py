@@ -54,6 +54,7 @@ def summary(report: Mapping[str, Any]) -> str:
     if roofline:
         rows = [(name, roofline[name]) for name in ("before", "after")]
         lines += ["roofline", *(f"  {line}" for line in table(rows))]
+    lines += _special_lines(report)
     validation = report.get("validation")
     if validation:
         lines.append(f"validated  {validation.get('summary', '')}")
@@ -63,6 +64,31 @@ def summary(report: Mapping[str, Any]) -> str:
     for warning in report.get("warnings", []):
         lines.append(f"warning    {warning}")
     return "\n".join(lines)
+
+
+def _special_lines(report: Mapping[str, Any]) -> list[str]:
+    """What was made constant, and which buckets the file has."""
+    lines = []
+    fixed, buckets = report.get("fixed"), report.get("buckets")
+    if fixed:
+        found = fixed["against_the_file"]
+        against = f", {found['speed_up']:.3f}x of the file that was given, {found['verdict']}" if found else ""
+        lines.append(f"fixed      {sizes_text(fixed['sizes'])}: the result takes no other sizes{against}")
+    for row in buckets["rows"] if buckets else ():
+        said = f"{row['speed_up']:.3f}x, {row['verdict']}" if row.get("speed_up") else row.get("note", "")
+        lines.append(f"bucket     {sizes_text(row['sizes'])}: {said} against the general graph")
+    if buckets:
+        lines.append(f"buckets    {'in one file' if buckets['chosen'] else 'not used: ' + buckets['reason']}")
+        for row in buckets.get("measured", ()):
+            found = row["against_general"]
+            lines.append(f"  whole file at {sizes_text(row['sizes'])}: {found['speed_up']:.3f}x "
+                         f"[{found['low']:.3f}, {found['high']:.3f}] against the general graph, {found['verdict']}")
+    return lines
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """`batch=1, seq=128`."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def unused_because(row: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from graphs.wording import counted
 
 from .number_text import bytes_text, count_text, device_text, ratio_text, seconds_text, share_text, short_text
-from .report import medians_text, unused_because
+from .report import medians_text, sizes_text, unused_because
 from .report import ratio_text as which_ratio
 from .roofline_report import roofline_plot
 
@@ -57,6 +57,6 @@ def stage_bars(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds_text, "count": count_text, "bytes": bytes_text, "ratio": ratio_text, "short": short_text,
     "share": share_text, "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot,
-    "stage_bars": stage_bars,
+    "stage_bars": stage_bars, "sizes": sizes_text,
     "unused_because": unused_because, "counted": counted, "which_ratio": which_ratio, "medians": medians_text,
 }  # fmt: skip

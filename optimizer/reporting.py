@@ -96,10 +96,11 @@ def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
     if comparison.kind == "estimated":
         return {"speed_up": None, "note": f"nothing was measured: {comparison.note}",
                 "unsupported": outcome.unsupported}
-    return {**_row(winner.name, comparison), "unsupported": outcome.unsupported, "note": outcome.note}
+    return {**measured_row(winner.name, comparison), "unsupported": outcome.unsupported, "note": outcome.note}
 
 
-def _row(name: str, comparison: Comparison) -> dict[str, Any]:
+def measured_row(name: str, comparison: Comparison) -> dict[str, Any]:
+    """A finalist against the baseline of a comparison, as reports tell it."""
     found, base = comparison.results[name], comparison.results[comparison.baseline]
     return {
         "speed_up": _inverse(found.ratio), "low": _inverse(found.high), "high": _inverse(found.low),
@@ -122,7 +123,7 @@ def _finalists(outcome: Outcome) -> list[dict[str, Any]]:
                                "predicted": entry.predicted}
         comparison = outcome.comparison
         if comparison is not None and entry.name in comparison.results:
-            row.update(_row(entry.name, comparison))
+            row.update(measured_row(entry.name, comparison))
         rows.append(row)
     return rows
 

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
 from graphs.errors import InvalidOption
-from optimizer.options import Options, check_threads
+from optimizer.options import SPELLED, Options, check_threads
 
 # Parameters of the request that are no options, and other spellings of options (those of the command line).
 CONTROLS = {"wait": "answer the finished job if it ends within so many seconds",
             "name": "file name of the model, for a body that brings none",
             "reuse": "false: work again even where the store has the answer"}
-SPELLINGS = {"dim": "dims", "disable_rule": "disabled_rules", "disabled_rule": "disabled_rules"}
+SPELLINGS = {**{spelled: name for name, spelled in SPELLED.items()}, "disable_rule": "disabled_rules",
+             "disabled_rule": "disabled_rules"}
+TABLES_SHOWN = {"dims": "NAME=1,8", "fix_dims": "NAME=1,NAME=128", "buckets": "NAME=32,64"}
 # Options that name files of the server, and what to do instead.
 NOT_HERE = {"timings": "the service has a timing database of its own; leave it out",
             "inputs": "send the .npz file as the part `inputs` of a multipart body"}
@@ -21,8 +23,9 @@ NOT_HERE = {"timings": "the service has a timing database of its own; leave it o
 
 def read_options(fields: Iterable[tuple[str, str]]) -> Options:
     """The options among the parameters of a request. Raises InvalidOption."""
-    from optimizer.arguments import make_options, parse_dims
+    from optimizer.arguments import make_options, parse_buckets, parse_dims, parse_fixed
 
+    tables = {"dims": parse_dims, "fix_dims": parse_fixed, "buckets": parse_buckets}
     values: dict[str, Any] = {}
     for spelled, text in fields:
         name = spelled.replace("-", "_")
@@ -35,14 +38,13 @@ def read_options(fields: Iterable[tuple[str, str]]) -> Options:
         info = Options.model_fields.get(name)
         if info is None:
             raise InvalidOption(spelled, "there is no such option", _suggest(name))
-        if name == "dims":
-            values.setdefault("dims", {}).update(parse_dims([text]))
-        elif get_origin(info.annotation) is list:
+        if name in tables or get_origin(info.annotation) is list:
             values.setdefault(name, []).append(text)
         elif name in values:
             raise InvalidOption(spelled, "it is given twice", "give it once")
         else:
             values[name] = text
+    values |= {name: read(values[name]) for name, read in tables.items() if name in values}
     if "@" in values.get("target", ""):
         raise InvalidOption("target", f"{values['target']!r} names a file of the server",
                             "name a target of /v1/targets")
@@ -98,9 +100,9 @@ def parameters() -> list[Mapping[str, Any]]:
         shape = {key: value for key, value in row.items() if key not in ("title", "description")}
         text = row.get("description", "")
         spelled = name
-        if name == "dims":
-            spelled, shape = "dim", {"type": "array", "items": {"type": "string"}}
-            text = f"NAME=1,8: {text}; repeatable"
+        if name in TABLES_SHOWN:
+            spelled, shape = SPELLED[name], {"type": "array", "items": {"type": "string"}}
+            text = f"{TABLES_SHOWN[name]}: {text}; repeatable"
         rows.append({"name": spelled, "in": "query", "required": False, "schema": shape, "description": text})
     shapes = {"wait": {"type": "number", "minimum": 0}, "reuse": {"type": "boolean", "default": True}}
     for name, text in CONTROLS.items():

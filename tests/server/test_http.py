@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from graphs.errors import EgraftError, InvalidOption
 from server.app import create_app
 from server.error_catalogue import EXAMPLES, entries, markdown
-from server.options import read_options
+from server.options import parameters, read_options
 from server.uploads import model_name, safe_name
 from tests.server.support import LOCAL, onnx_bytes
 
@@ -117,6 +117,14 @@ def test_options_of_a_request() -> None:
     assert found.disabled_rules == ["a", "b"] and found.strict and found.rtol is None
     with pytest.raises(InvalidOption, match="effort"):
         read_options([("efort", "high")])
+    found = read_options([("fix_dim", "batch=1,height=48"), ("fix-dim", "width=32"), ("buckets", "seq=32,64,32"),
+                          ("buckets", "time=8")])
+    assert found.fix_dims == {"batch": 1, "height": 48, "width": 32}
+    assert found.buckets == {"seq": [32, 64], "time": [8]}
+    for wrong in (("fix_dim", "batch=1,batch=2"), ("fix_dim", "batch"), ("buckets", "seq="), ("buckets", "seq=0")):
+        with pytest.raises(InvalidOption):
+            read_options([wrong])
+    assert {"dim", "fix_dim", "buckets"} <= {row["name"] for row in parameters()}
 
 
 def test_names_of_files() -> None:

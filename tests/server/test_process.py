@@ -19,6 +19,7 @@ from graphs.errors import EgraftError, InvalidOption
 from optimizer.options import Options
 from optimizer.remote import Client, external_files, multipart, optimize_remotely, query_of
 from server.main import serve
+from server.options import read_options
 from tests.server.support import onnx_bytes, with_external
 
 CODE = "import pathlib, sys, server.main as main; sys.exit(main.serve(port=0, data=pathlib.Path(sys.argv[1])))"
@@ -139,6 +140,9 @@ def test_options_as_parameters() -> None:
     options = Options(effort="high", dims={"batch": [1, 8]}, keep=["a", "b"], strict=True)
     assert query_of(options) == [("effort", "high"), ("dim", "batch=1,8"), ("keep", "a"), ("keep", "b"),
                                  ("strict", "true")]
+    special = Options(fix_dims={"batch": 1, "height": 48}, buckets={"seq": [32, 64]})
+    assert query_of(special) == [("fix_dim", "batch=1"), ("fix_dim", "height=48"), ("buckets", "seq=32,64")]
+    assert read_options(query_of(special)) == special
     with pytest.raises(InvalidOption, match="timing database of its own"):
         Client("http://127.0.0.1").submit(Path("m.onnx"), Options(timings="t.db"))
 

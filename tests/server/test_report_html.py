@@ -62,6 +62,19 @@ def test_reports_with_gaps(change: dict[str, Any]) -> None:
     assert "</html>" in render({**copy.deepcopy(REPORT), **change})
 
 
+def test_constant_sizes_and_buckets() -> None:
+    row = {"speed_up": 1.5, "low": 1.4, "high": 1.6, "verdict": "faster"}
+    page = render({**REPORT, "fixed": {"sizes": {"batch": 1}, "against_the_file": row, "note": ""}, "buckets": {
+        "rows": [{"sizes": {"seq": 32}, **row}, {"sizes": {"seq": 64}, "note": "not measured"}], "chosen": True,
+        "reason": "", "outside": {"seq": 7}, "measured": [{"sizes": {"seq": 32}, "against_general": row}],
+        "validation": [{"sizes": {"seq": 32}, "status": "passed", "summary": "passed, 3 rounds"}]}})
+    for text in ("batch=1: the result takes no other sizes", "seq=32: its graph alone", "seq=32: the whole file",
+                 "1.500x", "not measured", "passed, 3 rounds", "faster"):
+        assert text in page
+    unused = {"rows": [], "chosen": False, "reason": "none was &lt;faster", "outside": None, "validation": []}
+    assert "Not used: none was" in render({**REPORT, "buckets": unused})
+
+
 def test_drawings_stay_inside_their_frame() -> None:
     plot = roofline_plot(REPORT)
     assert plot is not None and plot["measured"]
