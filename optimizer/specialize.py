@@ -149,8 +149,7 @@ class _Buckets:
         fixed_as_asked(self.run.original, sizes, "--buckets")
         special = fixed_as_asked(self.result.graph, sizes, "--buckets")
         dims = {name: each for name, each in self.context.options.dims.items() if name not in sizes}
-        options = self.context.options.model_copy(update={"buckets": {}, "fix_dims": {}, "dims": dims, "inputs": None,
-                                                          "keep": []})
+        options = self.context.options.model_copy(update={"buckets": {}, "fix_dims": {}, "dims": dims, "inputs": None})
         run = Pipeline(special, options, Clock())
         found = run.run()
         self.context.timings.used.update(run.context.timings.used)
