@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +18,25 @@ from .arguments_timings import app as timings_app
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
                   help="egraft: a superoptimizer for tensor graphs.")
-rules_app = typer.Typer(invoke_without_command=True, help="List rules, show one, or check them.")
+rules_app = typer.Typer(invoke_without_command=True, subcommand_metavar="[NAME | COMMAND [ARGS]...]",
+                        help="List all rules; `egraft rules NAME` shows one, `egraft rules check` checks them.")
 app.add_typer(rules_app, name="rules")
 app.add_typer(timings_app, name="timings")
+
+DATABASE = "timing database (default: $EGRAFT_TIMINGS, else the user's cache)"
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"egraft {version('egraft')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(version_: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True,
+                                                help="print the version")] = False) -> None:
+    """egraft: a superoptimizer for tensor graphs."""
+
 
 Model = Annotated[Path, typer.Argument(help="an ONNX file, or a graph as .json or .txt", show_default=False)]
 
@@ -133,7 +150,7 @@ def optimize(
     strict: Annotated[bool, typer.Option("--strict", help="exit 1 where a step had to be dropped")] = False,
     trace: Annotated[Path | None, typer.Option(help="write the trace there (JSON)")] = None,
     report: Annotated[Path | None, typer.Option(help="write the report there (.json or .html)")] = None,
-    timings: Annotated[Path | None, typer.Option(help="timing database (default: the user's cache)")] = None,
+    timings: Annotated[Path | None, typer.Option(help=DATABASE)] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="a miss in the timing database is an error")] = False,
     server: Annotated[str | None, typer.Option(help="send the job to a running egraft service")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")] = False,
@@ -226,7 +243,7 @@ def bench(
     seconds: Annotated[float, typer.Option(min=0.01, help="most time for each model")] = 2.0,
     compare: Annotated[bool, typer.Option("--compare", help="also in turns, against the first")] = False,
     json_out: Annotated[Path | None, typer.Option("--json", help="write all samples there")] = None,
-    timings: Annotated[Path | None, typer.Option(help="timing database: peaks of the device are kept there")] = None,
+    timings: Annotated[Path | None, typer.Option(help=f"{DATABASE}: peaks of the device are kept there")] = None,
 ) -> int:
     """Measure models on a target: median, spread, samples, load, and the roofline."""
     options = make_options({"target": target, "inputs": None if inputs is None else str(inputs), "threads": threads,
@@ -242,7 +259,7 @@ def zoo(
     out: Annotated[Path, typer.Option("-o", "--out", help="folder of the results", show_default=False)],
     target: Annotated[str, typer.Option()] = "auto",
     effort: Annotated[str, typer.Option()] = "normal",
-    timings: Annotated[Path | None, typer.Option()] = None,
+    timings: Annotated[Path | None, typer.Option(help=DATABASE)] = None,
 ) -> int:
     """Optimize every model of a folder; a table at the end, restartable."""
     from .commands import zoo_command

@@ -15,6 +15,7 @@ from graphs.wording import counted
 from search import ENode, Saturated, build, extract, saturate
 from search import budget as budgets
 from search import trace as search_trace
+from search.saturation import Firing
 from search.saying import Speaker
 from search.steps import INLINE_ELEMENTS
 
@@ -33,6 +34,7 @@ SMALL_SECONDS = 2e-3
 TINY_SECONDS, TINY_NOISE_SECONDS = 5e-5, 6e-6
 # A rule that makes nodes never chosen is "found, does not pay"; shown are this many.
 SHOWN_UNUSED = 30
+NOT_CHOSEN = "matched, not chosen"  # beside the reasons of guards
 EXACT_ROUNDS = 4
 SHOWN_CHARACTERS = 100  # of a constant in a step
 
@@ -168,7 +170,7 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
     clock.note(stop=saturated.stop, **_plain(saturated.statistics))
     _report_conflicts(saturated, context)
     improved.statistics = {"stop": saturated.stop, **_plain(saturated.statistics)}
-    improved.refusals = _refusals(saturated)
+    improved.refusals = _refusals(saturated, selections)
     prices = Prices(saturated, context)
     selections = _select(saturated, prices, context, clock)
     clock.enter("build")
@@ -251,8 +253,9 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "after": [*lines, *row["after"]]}
 
 
-def _refusals(saturated: Saturated) -> dict[str, Any]:
-    """Rule -> reason -> how often, and a place by the names of the graph where there is one."""
+def _refusals(saturated: Saturated, selections: Mapping[str, extract.Selection]) -> dict[str, Any]:
+    """Rule -> reason -> how often, and a place by the names of the graph where there is one. That a rule fired and what
+    it made was not chosen is a reason, too."""
     names: dict[int, str] = {}
     for value, label in saturated.encoded.labels.items():
         names.setdefault(label, value)
@@ -261,9 +264,25 @@ def _refusals(saturated: Saturated) -> dict[str, Any]:
     def place(labels: tuple[int, ...]) -> str:
         return ", ".join(names.get(label) or speaker.place(label) for label in labels)
 
-    return {rule: {reason: {"count": count, "where": place(each.samples.get(reason, ()))}
-                   for reason, count in each.counts.items()}
-            for rule, each in saturated.refusals.items() if each.counts}
+    found = {rule: {reason: {"count": count, "where": place(each.samples.get(reason, ()))}
+                    for reason, count in each.counts.items()}
+             for rule, each in saturated.refusals.items() if each.counts}
+    for rule, firings in _not_chosen(saturated, selections).items():
+        found.setdefault(rule, {})[NOT_CHOSEN] = {"count": len(firings), "where": place(firings[0].matched)}
+    return found
+
+
+def _not_chosen(saturated: Saturated, selections: Mapping[str, extract.Selection]) -> dict[str, list[Firing]]:
+    """Firings of which the fastest predicted graph has nothing: none of the nodes made, or still the matched one."""
+    best = selections.get("fastest predicted")
+    chosen = set() if best is None else {enode.index for enode in best.choice.values()}
+    found: dict[str, list[Firing]] = {}
+    for firing in saturated.firings if best is not None else ():
+        made = firing.built or tuple(root for root, _ in firing.roots)
+        there = any(saturated.of_label[label].index in chosen for label in made if label in saturated.of_label)
+        if there != bool(firing.built):
+            found.setdefault(saturated.rule_of(firing).name, []).append(firing)
+    return found
 
 
 def _plain(statistics: dict[str, Any]) -> dict[str, Any]:

@@ -103,6 +103,7 @@ class Target(ABC):
     measures: bool = True
     clocks: protocol.Clocks = protocol.REAL  # of whole graphs
     database: Timings | None = None  # where records come from, if not from the caller's database
+    origin: str = "this machine"  # whose records those are
 
     @abstractmethod
     def available(self) -> str | None:
