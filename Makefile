@@ -48,8 +48,8 @@ test: .venv/installed ## run all tests
 fuzz: .venv/installed ## many random graphs, original against optimized (COUNT=1000 SEED=0 MINUTES=10 KIND=all JOBS=1 LOG=)
 	$(SINGLE) nice $(BIN)/python -W ignore -m tests.fuzz --count $(COUNT) --seed $(SEED) --minutes $(MINUTES) --kind $(KIND) --jobs $(JOBS) $(if $(LOG),--log $(LOG))
 
-serve: .venv/installed ## run the REST service
-	$(BIN)/egraft serve
+serve: .venv/installed ## run the REST service (PORT=8000 HOST=127.0.0.1)
+	$(BIN)/egraft serve $(if $(PORT),--port $(PORT)) $(if $(HOST),--host $(HOST))
 
 bench: .venv/installed ## measure the zoo, beside other optimizers
 	$(BIN)/python -m scripts.bench

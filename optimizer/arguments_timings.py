@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(no_args_is_help=True, help="The timing database.")
-Database = Annotated[Path | None, typer.Option("--timings", help="the database (default: the user's cache)")]
+Database = Annotated[Path | None, typer.Option(
+    "--timings", help="the database (default: $EGRAFT_TIMINGS, else the user's cache)")]
 
 
 @app.command()

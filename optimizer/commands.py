@@ -228,8 +228,7 @@ def _why_not(trace: Trace, name: str) -> int:
         print(f"{name}: it did fire: step {', '.join(steps)} of this trace")
     found = trace.refusals.get(name, {})
     if not found and not steps:
-        print(f"{name}: no guard refused it: its pattern matched nowhere, or what it made was not chosen "
-              "(the report lists such rules: found, does not pay)")
+        print(f"{name}: its pattern matched nowhere")
     for reason, row in found.items():
         print(f"{name}: {counted(row['count'], 'time')}: {reason} (for example at {row['where']})")
     return 0

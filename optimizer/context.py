@@ -92,7 +92,7 @@ class Context:
             device = ", ".join([str(fields.get("cpu", "unknown device")), counted(fields.get("cores", "?"), "core"),
                                 *libraries])
         if self.target.database is not None:
-            device += f" (another machine; records of {Path(self.target.database.path).name})"
+            device += f" ({self.target.origin}; records of {Path(self.target.database.path).name})"
         return {"name": self.target.name, "device": device, "threads": self.threads, "fingerprint": found.digest,
                 "fingerprint_fields": fields, "sizes": self.sizes}
 

@@ -28,6 +28,8 @@ from runtime.feeds import input_symbols
 
 BUILT, TRAINED = "bert-12", "ppocr-cls"
 START_SECONDS = 60.0
+WHY_THEY_DIFFER = ("predicted adds up nodes measured alone, measured runs the whole model, where the runtime fuses nodes "
+                   "and caches are shared: they may differ")
 
 
 class Service:
@@ -193,11 +195,13 @@ def lines(report: dict[str, Any], summary: dict[str, Any]) -> Iterator[str]:
                f"({predicted['before'] * 1e3:.3f} ms -> {predicted['after'] * 1e3:.3f} ms)")
     if measured.get("speed_up") is not None:
         yield (f"measured   {measured['speed_up']:.3f}x [{measured['low']:.3f}, {measured['high']:.3f}], "
-               f"{measured['verdict']}, {ratio_text(measured)}")
+               f"{measured['verdict']}, {ratio_text(measured)} (noise here {100 * measured['noise']:.1f} %)")
         yield (f"times      {measured['before'] * 1e3:.3f} ms -> {measured['after'] * 1e3:.3f} ms, "
                f"{medians_text(measured)}")
     else:
         yield f"measured   nothing: {measured.get('note') or 'no target to measure on'}"
+    if predicted and measured.get("speed_up") is not None:
+        yield f"           {WHY_THEY_DIFFER}"
     yield f"chosen     {chosen(report)}"
     error = summary.get("error")
     if error is not None:

@@ -1,4 +1,4 @@
-"""Targets that run nothing here: estimates from peaks, and the records of another machine."""
+"""Targets that run nothing here: estimates from peaks, and what a timing database holds."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def has_records(path: str, target: str) -> bool:
 
 
 class Recorded(_Estimating):
-    """The records of a timing database that was made on another machine."""
+    """The records of a timing database, as a rule one that was made on another machine."""
 
     def __init__(self, of: Target, path: str) -> None:
         require_file(path, f"target {of.name} in")
@@ -128,6 +128,8 @@ class Recorded(_Estimating):
         self.digest = min(found, key=lambda digest: (-found[digest], digest))
         text = self.database.fingerprint_text(self.digest)
         self._fingerprint = Fingerprint.of(json.loads(text)) if text else None
+        here = of.available() is None and of.fingerprint.digest == self.digest
+        self.origin = "this machine" if here else "another machine"
 
     def available(self) -> str | None:
         """Always there: the file was read."""

@@ -5,10 +5,13 @@ import numpy as np
 import pytest
 
 from cost_model.costs import NodeInput
+from cost_model.fingerprint import Fingerprint
 from cost_model.node_costs import NodeCosts
 from cost_model.protocol import Settings
 from cost_model.targets import Unsupported, all_targets, find_target, resolve
 from cost_model.targets.base import chain
+from cost_model.targets.egraft_cpu import EgraftCpu
+from cost_model.targets.estimated import Recorded
 from cost_model.timings import Timings
 from graphs.errors import FrozenMiss, InvalidOption, TargetUnavailable
 from graphs.ir import Graph
@@ -112,6 +115,14 @@ def test_graphs_that_are_equal_are_run_once() -> None:
     assert found.results["copy"] == found.results["original"] and found.verdict("copy", "original") == "equal"
 
 
+class Elsewhere(EgraftCpu):
+    """The same target where another device answers."""
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        return Fingerprint.of({"cpu": "another"})
+
+
 def test_the_records_of_another_machine_are_replayed_under_that_name(tmp_path: Path) -> None:
     path = tmp_path / "there.db"
     local, graphs = find_target("egraft:cpu"), pair()
@@ -123,6 +134,8 @@ def test_the_records_of_another_machine_are_replayed_under_that_name(tmp_path: P
     there.close()
     target = find_target(f"egraft:cpu@{path}")
     assert not target.measures and target.name == f"egraft:cpu@{path}"
+    assert target.origin == "this machine"  # the records are of the very machine that this test runs on
+    assert Recorded(Elsewhere(), str(path)).origin == "another machine"
     replay = NodeCosts(target, Timings(":memory:"), {}, opset=17)
     assert [replay.node_in(graphs["original"], node).source for node in graphs["original"].nodes] == ["database"] * 2
     found = target.compare(graphs, "original", FEEDS, timings=Timings(":memory:"))

@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,23 @@ def test_optimize(model: Path, tmp_path: Path, capsys: Output) -> None:
     one_line(capsys, "no-such-rule")
     assert egraft("trace", trace, "--step", 99) == 2
     one_line(capsys, "99")
+
+
+def test_a_rule_that_matched_and_lost_is_told_apart(tmp_path: Path, capsys: Output) -> None:
+    text, trace = tmp_path / "model.txt", tmp_path / "trace.json"
+    text.write_text('graph "m" opset 18 (x: float32[n, 4]) -> (y) '
+                    "{ k = constant float32[] 8 a = Div(x, k) y = Relu(a) }")
+    assert optimize(text, tmp_path / "out.onnx", "--trace", trace) == 0
+    capsys.readouterr()
+    assert egraft("trace", trace, "--why-not", "div-power-of-two") == 0
+    assert "div-power-of-two: 1 time: matched, not chosen (for example at a)" in capsys.readouterr().out
+    assert egraft("trace", trace, "--why-not", "neg-neg") == 0
+    assert "matched nowhere" in capsys.readouterr().out
+
+
+def test_version(capsys: Output) -> None:
+    assert egraft("--version") == 0
+    assert capsys.readouterr().out == f"egraft {version('egraft')}\n"
 
 
 def test_quiet_html_and_text_form(model: Path, tmp_path: Path, capsys: Output) -> None:
