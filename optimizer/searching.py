@@ -170,9 +170,9 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
     clock.note(stop=saturated.stop, **_plain(saturated.statistics))
     _report_conflicts(saturated, context)
     improved.statistics = {"stop": saturated.stop, **_plain(saturated.statistics)}
-    improved.refusals = _refusals(saturated, selections)
     prices = Prices(saturated, context)
     selections = _select(saturated, prices, context, clock)
+    improved.refusals = _refusals(saturated, selections)
     clock.enter("build")
     for name, selection in selections.items():
         built = build.build_graph(graph, saturated, selection)
