@@ -113,8 +113,10 @@ class _Assembly:
         bucket, graph = self.variants[index]
         value, dims = self.sizes
         wanted = np.asarray([evaluate(dim, bucket) for dim in dims], np.int64)
-        equal = builder.value("Cast", builder.value("Equal", Value(builder, value.name), wanted), to=TensorProto.INT64)
-        condition = builder.value("Cast", builder.value("ReduceMin", equal, keepdims=0), to=TensorProto.BOOL)
+        condition = builder.value("Equal", Value(builder, value.name), wanted)
+        if len(dims) > 1:
+            number = builder.value("Cast", condition, to=TensorProto.INT64)
+            condition = builder.value("Cast", builder.value("ReduceMin", number, keepdims=0), to=TensorProto.BOOL)
         then = self.branch(builder, graph, ", ".join(f"{name}={size}" for name, size in bucket.items()))
         if index + 1 == len(self.variants):
             otherwise = self.branch(builder, self.general, "other sizes")

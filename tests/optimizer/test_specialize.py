@@ -171,6 +171,16 @@ def test_several_symbols_and_sizes_inside_expressions(tmp_path: Path) -> None:
         assert_same(original, found, {"x": np.ones((a, b), np.float32), "z": np.ones(a + b, np.float32)})
 
 
+def test_one_dimension_needs_a_short_guard(tmp_path: Path) -> None:
+    graph = parse_graph('graph "m" opset 18 (x: float32[n, 3]) -> (y) { y = Exp(x) }')
+    infer(graph)
+    made = piecewise(graph, [({"n": 2}, fixed(graph, {"n": 2}))])
+    assert [node.op for node in made.nodes] == ["Shape", "Gather", "Equal", "If"]
+    original, found = session(graph, tmp_path / "a.onnx"), session(made, tmp_path / "b.onnx")
+    for n in (1, 2, 3):
+        assert_same(original, found, {"x": np.ones((n, 3), np.float32)})
+
+
 def test_weights_stand_once(tmp_path: Path) -> None:
     graph = model()
     made = piecewise(graph, [({"seq": n}, fixed(graph, {"seq": n})) for n in (2, 3, 4)])
