@@ -24,6 +24,7 @@ from .report import constant_bytes
 INPUT, NORMALIZED = "input", "normalized"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
+HELD_BYTES = 1 << 30  # of weights: runtimes hold them in memory of their own, once for each finalist
 SMALL_SECONDS = 1e-4  # a whole run in less is mostly overhead of the runtime, and of the clock
 PREDICTION_SLACK = 1.02  # sums of node times are not exact
 EQUAL_MEDIAN, EQUAL_HIGH = 0.03, 0.05  # how far above the input's time an "equal" may lie: median, upper limit
@@ -255,8 +256,13 @@ def measure_whole(entries: list[Finalist], context: Context,
                   sizes: Mapping[str, int], look: int = 1) -> tuple[Comparison | None, dict[str, str], str]:
     """The comparison, which finalists the target cannot run and why, and a note where nothing was measured.
 
-    The first of the entries is the baseline and is called `INPUT`.
+    The first of the entries is the baseline and is called `INPUT`. A model of more than `HELD_BYTES` of weights is not
+    measured as a whole: its sessions would need a multiple of its size.
     """
+    held = max(constant_bytes(entry.graph) for entry in entries)
+    if context.target.measures and held > HELD_BYTES:
+        return None, {}, (f"not measured as a whole: its sessions would hold {held / 1e9:.1f} GB of weights each "
+                          f"(limit {HELD_BYTES / 1e9:.1f} GB); ranked by the measured times of its nodes")
     try:
         feeds = measuring_feeds(entries[0].graph, context, sizes)
     except EgraftError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from ..constants import Constant
 from ..errors import InvalidModel, InvalidOption
 from ..ir import Graph
 from ..structure import FLATTEN, TOO_DEEP
+from .ranges import copied
 from .reader import read_model
 from .sift import sift
 from .stream import model_pieces
@@ -99,7 +101,8 @@ class _External:
             return write_tensor(constant, name)
         offset = -(-self.file.tell() // _PAGE) * _PAGE  # whole pages can be mapped
         self.file.seek(offset)
-        self.file.write(to_bytes(constant))
+        if not copied(constant, self.file):
+            self.file.write(to_bytes(constant))
         proto = TensorProto(name=name, data_type=dtypes.ONNX_NUMBER[constant.dtype], dims=constant.shape)
         proto.data_location = TensorProto.EXTERNAL
         for key, value in (("location", self.location), ("offset", str(offset)), ("length", str(constant.nbytes))):
@@ -116,19 +119,59 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], opset: int | None = No
     total = sum(constant.nbytes for each in graph.walk() for constant in each.constants.values())
     external = bool(graph.extras.get("external")) or total > INLINE_LIMIT
     try:
-        with contextlib.ExitStack() as stack:  # the new files take their places when it ends
-            if external:
-                data_path = _data_path(graph, target)
-                data = stack.enter_context(_replacing(data_path))
-                model = to_model_proto(graph, opset, _External(data, data_path.name).tensor)
-                if not data.tell():
-                    data.write(b"\0")  # an empty file cannot be mapped
-                stack.enter_context(_replacing(target)).write(_serialized(model, target))
-            else:
-                stack.enter_context(_replacing(target)).writelines(_pieces(graph, opset, target))
+        if external:
+            _save_external(graph, target, opset)
+        else:
+            with _replacing(target) as file:
+                file.writelines(_pieces(graph, opset, target))
     except OSError as error:
         raise InvalidOption(str(target), f"the file cannot be written ({error.strerror})",
                             "choose another place") from error
+
+
+def _save_external(graph: Graph, target: Path, opset: int | None) -> None:
+    """The data take a name that no file has before the model does: a process that dies on the way leaves what stood at
+    `target`, with the data that belong to it."""
+    used = () if graph.extras.get("source") == os.path.realpath(target) else graph.extras.get("external") or ()
+    former = [path for path in _own_data(target) if os.path.realpath(path) not in used]  # type: ignore[operator]
+    data_path = _free_data_path(target)
+    with _replacing(data_path) as data:
+        model = to_model_proto(graph, opset, _External(data, data_path.name).tensor)
+        if not data.tell():
+            data.write(b"\0")  # an empty file cannot be mapped
+        text = _serialized(model, target)
+    try:
+        with _replacing(target) as file:
+            file.write(text)
+    except BaseException:
+        data_path.unlink(missing_ok=True)
+        raise
+    for path in former:
+        path.unlink(missing_ok=True)
+
+
+def _own_data(target: Path) -> list[Path]:
+    """Files that an earlier model at `target` was written with, by their names: they go with it."""
+    try:
+        with target.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            model = ModelProto.FromString(file.read()) if size < _SIFTED_BYTES else ModelProto()
+    except (OSError, DecodeError):
+        return []
+    used = {entry.value for tensor in model.graph.initializer for entry in tensor.external_data
+            if entry.key == "location"}
+    own = re.compile(re.escape(target.name) + r"(\.\d+)?\.data")
+    return [target.with_name(name) for name in used if own.fullmatch(name)]
+
+
+def _free_data_path(target: Path) -> Path:
+    """`<target>.data`, or with a number where there is such a file: whoever it belongs to, it is not written over."""
+    path = target.with_name(target.name + ".data")
+    number = 1
+    while os.path.lexists(path):
+        path = target.with_name(f"{target.name}.{number}.data")
+        number += 1
+    return path
 
 
 def _serialized(model: ModelProto, path: Path) -> bytes:
@@ -137,19 +180,6 @@ def _serialized(model: ModelProto, path: Path) -> bytes:
     except (EncodeError, ValueError) as error:
         raise InvalidOption(str(path), f"the model is too large for one file ({error})",
                             "keep its weights in external data") from error
-
-
-def _data_path(graph: Graph, target: Path) -> Path:
-    """`<target>.data`, unless that holds the weights of an input that stays where it is."""
-    path = target.with_name(target.name + ".data")
-    used = graph.extras.get("external") or ()
-    if graph.extras.get("source") == os.path.realpath(target):
-        return path
-    number = 1
-    while os.path.realpath(path) in used:  # type: ignore[operator]
-        number += 1
-        path = target.with_name(f"{target.name}.{number}.data")
-    return path
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from .. import dtypes
 from ..constants import Constant
 from ..errors import InvalidModel, MissingData
 from ..types import TensorType
+from .ranges import RANGE, FileRange, identity_of
 
 SPARSE = "sparse"  # key in a constant's __dict__: the SparseTensorProto that it stands for
 _MAX_ELEMENTS = 1 << 48
@@ -29,7 +30,7 @@ class ExternalFiles:
     def __init__(self, folder: Path | None, model: Path | None = None) -> None:
         self.folder, self.model = folder, model
         self.weights: dict[int, np.ndarray] = {}  # bytes that were kept out of the message, by initializer (see `sift`)
-        self._maps: dict[Path, np.ndarray] = {}
+        self._maps: dict[Path, tuple[np.ndarray, tuple[int, ...]]] = {}
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -58,8 +59,8 @@ class ExternalFiles:
             raise MissingData(where, f"its external data {location!r} is missing", "put the file beside the model")
         return real
 
-    def read(self, tensor: TensorProto, count: int) -> np.ndarray:
-        """The bytes of an external tensor, `count` of them, as a view of the mapped file."""
+    def read(self, tensor: TensorProto, count: int) -> tuple[np.ndarray, FileRange]:
+        """The bytes of an external tensor, `count` of them, as a view of the mapped file, and where they lie."""
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
         try:
@@ -70,21 +71,24 @@ class ExternalFiles:
         path = self._resolve(location, tensor.name)
         if path not in self._maps:
             self._maps[path] = _map(path)
-        data = self._maps[path]
+        data, identity = self._maps[path]
         if length != count or offset < 0 or offset + count > data.size:
             raise MissingData(
                 f"tensor {tensor.name!r}",
                 f"it needs {count} bytes at {offset} of {location!r}, which has {data.size} (stated length {length})",
                 "the data file is too short or belongs to another model")
-        return data[offset : offset + count]
+        return data[offset : offset + count], FileRange(path, identity, offset, count)
 
 
-def _map(path: Path) -> np.ndarray:
+def _map(path: Path) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The content of a file, and the identity of the file."""
     try:
         with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                return np.empty(0, np.uint8)
-            return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            status = os.fstat(file.fileno())
+            if not status.st_size:
+                return np.empty(0, np.uint8), identity_of(status)
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return np.frombuffer(content, np.uint8), identity_of(status)
     except OSError as error:
         raise MissingData(str(path), f"the file cannot be read ({error.strerror})", "check the file") from error
 
@@ -107,8 +111,10 @@ def read_tensor(tensor: TensorProto, files: ExternalFiles, sifted: np.ndarray | 
     if size >= _MAX_ELEMENTS:
         raise InvalidModel(where, f"its dims {list(shape)} are larger than any memory", "correct the tensor")
     count = math.ceil(size * dtypes.item_bytes(dtype))
+    place: FileRange | None = None
     if tensor.data_location == TensorProto.EXTERNAL:
-        raw: object = files.read(tensor, count)
+        raw: object
+        raw, place = files.read(tensor, count)
     elif sifted is not None or tensor.HasField("raw_data"):
         raw = tensor.raw_data if sifted is None else sifted
         if len(raw) != count:  # type: ignore[arg-type]
@@ -117,7 +123,10 @@ def read_tensor(tensor: TensorProto, files: ExternalFiles, sifted: np.ndarray | 
     else:
         return _typed_fields(tensor, type_)
     array = from_bytes(raw, dtype, shape)
-    return Constant(type_, lambda: array)
+    constant = Constant(type_, lambda: array)
+    if place is not None:
+        constant.__dict__[RANGE] = place
+    return constant
 
 
 def _onnx_ir() -> Any:

@@ -13,8 +13,10 @@ from graphs.types import TensorType
 
 from ..constraints import constraints
 from ..feeds import SPREADS, default_sizes, draw, input_symbols, size_candidates, smaller_sizes
+from ..session import check_feeds
 from .compare import Terms
 from .foreign import types_of_all
+from .pieces import Cut, Pieces, find_cuts, is_large
 from .pins import DISCRETE, OPAQUE, RANDOM, Pins, find_pins
 from .regions import Region, split
 from .report import FAILED, NOT_VALIDATED, PASSED, OutputCheck, Round, Validation
@@ -56,19 +58,59 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
         found = _by_regions(parts, original, optimized, pins, Validation(exactness), (seed, sizes, rtol, atol, rounds))
         if found.status != NOT_VALIDATED:
             return found  # else the whole may say more: what a region gets there is less random
+    if executor is None and is_large(original, optimized):
+        cuts = find_cuts(original, optimized)
+        if len(cuts) > 1:
+            return _in_pieces(cuts, Comparison(original, optimized, pins, terms, seed), feeds, sizes, rounds)
+        result.notes.append("the graphs have no narrow places in common: they were validated in one piece")
+    verdict = _whole(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor)
+    verdict.notes += result.notes
+    return verdict
+
+
+def _whole(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,
+           seed: int, sizes: dict[str, int] | None = None, rounds: int = 2, executor: Executor | None = None,
+           plan: list[Round] | None = None) -> Validation:
+    """The verdict on graphs in one piece. `plan`: which round each of the `feeds` is for."""
     # Where every bit stays no tie is decided anew, and equal nodes may have merged.
-    if exactness == "exact" or executor:
+    if terms.exactness == "exact" or executor:
         pins = pins.without([pin.key for pin in pins.pairs])
-    verdict = first = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor)
+
+    def attempt() -> Validation:
+        return _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor, plan)
+
+    verdict = first = attempt()
     for _ in range(MAX_UNPINNED):
         failing = [check for check in verdict.outputs if not check.ok]
         discrete = [pin.key for pin in pins.pairs if pin.kind == DISCRETE]
         if verdict.status != FAILED or not failing or not discrete or not all(check.unpinnable for check in failing):
             break
         pins = pins.without({check.pin for check in failing if check.pin} or discrete)
-        verdict = _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor)
+        verdict = attempt()
         verdict.notes.append("some discrete nodes get other inputs and were compared by what they give")
     return verdict if verdict.ok else first
+
+
+def _in_pieces(cuts: list[Cut], comparison: Comparison, feeds: Feeds | Sequence[Feeds] | None,
+               sizes: dict[str, int] | None, rounds: int) -> Validation:
+    """The verdict on large graphs, piece by piece; the whole original runs to find sizes, nothing else does."""
+    original, terms, seed = comparison.original, comparison.terms, comparison.seed
+    result = Validation(terms.exactness)
+    try:
+        plan = _given(feeds, seed) if feeds is not None else _draws(comparison, seed, sizes, rounds, result)
+    except NotExecutable as reason:
+        result.reason = f"{reason.where}: {reason.found}"
+        return result
+    if not plan:
+        return result
+    drawn = [feeds] if isinstance(feeds, Mapping) else feeds or [
+        draw(original, each.seed, each.sizes, each.special, each.huge, each.spread) for each in plan]
+
+    def check(a: Graph, b: Graph, values: list[dict[str, Any]], own: list[Round]) -> Validation:
+        return _whole(a, b, find_pins(a, b), terms, values, seed, plan=own)
+
+    named = [dict(zip(original.inputs, check_feeds(original, each)[0])) for each in drawn]
+    return Pieces(original, comparison.optimized, cuts, check).validate(named, plan, result)
 
 
 def _by_regions(parts: list[Region], original: Graph, optimized: Graph, pins: Pins, result: Validation,
@@ -126,7 +168,8 @@ def _contract(original: Graph, optimized: Graph) -> str | None:
 
 
 def _attempt(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,
-             seed: int, sizes: dict[str, int] | None, rounds: int, executor: Executor | None) -> Validation:
+             seed: int, sizes: dict[str, int] | None, rounds: int, executor: Executor | None,
+             plan: list[Round] | None = None) -> Validation:
     result = Validation(terms.exactness)
     strangers = [node for kind, node in pins.alone_optimized if kind in (OPAQUE, RANDOM)]
     if strangers:
@@ -135,7 +178,8 @@ def _attempt(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds:
         return result
     comparison = Comparison(original, optimized, pins, terms, seed, executor)
     try:
-        plan = _given(feeds, seed) if feeds is not None else _draws(comparison, seed, sizes, rounds, result)
+        if plan is None:
+            plan = _given(feeds, seed) if feeds is not None else _draws(comparison, seed, sizes, rounds, result)
         worst = _run_rounds(comparison, plan, feeds, result)
     except NotExecutable as reason:
         result.reason = f"{reason.where}: {reason.found}"
@@ -240,7 +284,7 @@ def _run_rounds(comparison: Comparison, plan: list[Round], feeds: Feeds | Sequen
     given = [feeds] if isinstance(feeds, Mapping) else list(feeds or [])
     for index, each in enumerate(plan):
         try:
-            checks = _settled(comparison, each, given[index] if each.given else None)
+            checks = _settled(comparison, each, given[index] if given else None)
         except CannotRun as reason:
             each.reason = str(reason)
             if each.given or not each.special:

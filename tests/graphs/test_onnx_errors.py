@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -97,7 +98,11 @@ def test_an_ill_typed_node_is_named(tmp_path: Path) -> None:
     ({"location": "short.bin"}, "short.bin"), ({"location": "short.bin", "offset": "-4"}, "short.bin"),
     ({"location": "short.bin", "offset": "x"}, "no number"), ({"location": ""}, "missing"),
     ({"location": "link.bin"}, "outside"), ({"location": "a\0b"}, "no possible file name"),
-    ({"location": "x" * 5000}, "no possible file name"),
+    ({"location": "x" * 5000}, "no possible file name"), ({"location": "/etc/hostname"}, "outside"),
+    ({"location": "sub/../../secret.bin"}, "outside"), ({"location": "up/secret.bin"}, "outside"),
+    ({"location": "short.bin", "offset": "4"}, "short.bin"), ({"location": "short.bin", "length": "-8"}, "short.bin"),
+    ({"location": "short.bin", "length": "9" * 30}, "short.bin"), ({"location": "."}, "missing"),
+    ({"location": "short.bin", "offset": "9" * 30}, "short.bin"), ({"location": "pipe"}, "missing"),
 ])  # fmt: skip
 def test_external_data_must_be_there_whole_and_inside(tmp_path: Path, entries: dict, found: str) -> None:
     folder = tmp_path / "model"
@@ -105,13 +110,16 @@ def test_external_data_must_be_there_whole_and_inside(tmp_path: Path, entries: d
     (tmp_path / "secret.bin").write_bytes(bytes(8))
     (folder / "short.bin").write_bytes(bytes(4))
     (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    (folder / "up").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
     proto = model([helper.make_node("Add", ["x", "w"], ["y"])])
     made = proto.graph.initializer.add(name="w", data_type=1, dims=[2], data_location=TensorProto.EXTERNAL)
     for key, value in entries.items():
         made.external_data.add(key=key, value=value)
     (folder / "m.onnx").write_bytes(proto.SerializeToString())
-    with pytest.raises(MissingData, match=found):
+    with pytest.raises(MissingData, match=found) as caught:
         load(folder / "m.onnx")
+    assert "\n" not in str(caught.value)
     with pytest.raises(MissingData):
         load(proto.SerializeToString())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from graphs import Constant, load, save
 from graphs.errors import InvalidOption
 from graphs.inference import infer
 from graphs.ir import Graph
-from graphs.onnx_io import load_onnx, proto_bytes, save_onnx, to_model_proto, writable
+from graphs.onnx_io import files, load_onnx, proto_bytes, save_onnx, to_model_proto, writable
 from graphs.operators import RUNTIME
 from graphs.text import parse_graph, print_graph
 from graphs.types import OtherType, TensorType
@@ -353,6 +355,77 @@ def test_data_of_the_input_is_never_overwritten(tmp_path: Path) -> None:
     save(load(path), tmp_path / "out.onnx")
     assert (tmp_path / "out.onnx.data").read_bytes() == WEIGHTS.tobytes()
     np.testing.assert_array_equal(load(tmp_path / "out.onnx").constants["w"].array, WEIGHTS)
+
+
+def test_data_are_not_written_over_and_go_with_their_model(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    one, two = load(external(first, WEIGHTS.tobytes())), load(external(second, (WEIGHTS + 1).tobytes()))
+    out = tmp_path / "out.onnx"
+    (tmp_path / "out.onnx.data").write_bytes(b"of someone else")
+    save(one, out)
+    save(two, out)
+    save(two, tmp_path / "other.onnx")
+    assert (tmp_path / "out.onnx.data").read_bytes() == b"of someone else"
+    assert {each.name for each in tmp_path.iterdir()} == {
+        "first", "second", "out.onnx", "out.onnx.data", "out.onnx.2.data", "other.onnx", "other.onnx.data"}
+    for path in (out, tmp_path / "other.onnx"):
+        np.testing.assert_array_equal(load(path).constants["w"].array, WEIGHTS + 1)
+    copy = tmp_path / "copy.onnx"  # it reads the data of out.onnx, which stay when out.onnx is written anew
+    copy.write_bytes(out.read_bytes())
+    save(load(copy), out)
+    np.testing.assert_array_equal(load(copy).constants["w"].array, WEIGHTS + 1)
+
+
+def test_untouched_weights_go_from_file_to_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = load(external(tmp_path, b"head" + WEIGHTS.tobytes(), offset="4"))
+
+    def refused(constant: Constant) -> memoryview:
+        raise AssertionError(f"{constant} went through the process")
+
+    monkeypatch.setattr(files, "to_bytes", refused)
+    save(graph, tmp_path / "out.onnx")
+    np.testing.assert_array_equal(load(tmp_path / "out.onnx").constants["w"].array, WEIGHTS)
+    monkeypatch.undo()
+    (tmp_path / "new.bin").write_bytes(b"head" + bytes(1200))
+    (tmp_path / "new.bin").replace(tmp_path / "w.bin")  # the path leads to another file now, the graph does not
+    save(graph, tmp_path / "again.onnx")
+    np.testing.assert_array_equal(load(tmp_path / "again.onnx").constants["w"].array, WEIGHTS)
+
+
+def save_and_die(graph: Graph, out: Path, turns: int) -> int:
+    """Save in a child process that is killed before it renames a file for the `turns + 1`-th time; its wait status."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    left, replace = iter(range(turns)), os.replace
+
+    def dying(old: Path, new: Path) -> None:
+        if next(left, None) is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(old, new)
+
+    try:
+        os.replace = dying  # type: ignore[assignment]
+        save(graph, out)
+    finally:
+        os._exit(0)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+@pytest.mark.parametrize("present", [False, True])
+def test_a_process_that_is_killed_leaves_no_half_model(tmp_path: Path, turns: int, present: bool) -> None:
+    folder, out = tmp_path / "in", tmp_path / "out.onnx"
+    folder.mkdir()
+    if present:
+        save(load(external(folder, WEIGHTS.tobytes())), out)
+    status = save_and_die(load(external(folder, (WEIGHTS + 1).tobytes())), out, turns)
+    assert status == (0 if turns == 2 else signal.SIGKILL)
+    new = turns == 2
+    assert out.exists() == (present or new)
+    if out.exists():
+        np.testing.assert_array_equal(load(out).constants["w"].array, WEIGHTS + new)
 
 
 def test_nothing_is_left_behind_by_a_failure(tmp_path: Path) -> None:
