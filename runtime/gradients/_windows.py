@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from graphs.builder import Builder, Value
 from graphs.dims import DimLike
 from graphs.operators._windows import SAME, explicit_pads, per_axis
 
-from .movement import size_of_axis
 from .shapes import ints
 from .site import Site
 
@@ -112,28 +110,3 @@ def leftover(window: Window, sizes: Sequence[DimLike], counts: Sequence[DimLike]
         else:
             found.append(None)
     return found
-
-
-def apart(b: Builder, value: Value, axis: int, groups: int) -> Value:
-    """An axis split into (groups, size of a group)."""
-    shape = value.shape
-    assert shape is not None
-    size = shape[axis]
-    inner = ints(b, (size // groups,)) if isinstance(size, int) else b.Div(size_of_axis(b, value, axis),
-                                                                            ints(b, (groups,)))
-    return _reshaped(b, value, axis, 1, [ints(b, (groups,)), inner])
-
-
-def together(b: Builder, value: Value, axis: int) -> Value:
-    """An axis and the next one as one."""
-    sizes = (value.shape or ())[axis:axis + 2]
-    joined = (ints(b, (prod(sizes),)) if all(isinstance(size, int) for size in sizes) else  # type: ignore[arg-type]
-              b.Mul(size_of_axis(b, value, axis), size_of_axis(b, value, axis + 1)))
-    return _reshaped(b, value, axis, 2, [joined])
-
-
-def _reshaped(b: Builder, value: Value, axis: int, taken: int, middle: list[Value]) -> Value:
-    rank = len(value.shape or ())
-    parts = [*([b.Shape(value, end=axis)] if axis else []), *middle,
-             *([b.Shape(value, start=axis + taken)] if axis + taken < rank else [])]
-    return b.Reshape(value, b.Concat(*parts, axis=0), allowzero=1)

@@ -12,7 +12,8 @@ from graphs.builder import Builder, Value
 from graphs.operators._windows import SAME, explicit_pads, per_axis
 
 from . import _pooling, _resampling
-from ._windows import Window, apart, cut, kernel_sizes, leftover, padded, spatial_rank, static_window, together
+from ._axes import apart, together
+from ._windows import Window, cut, kernel_sizes, leftover, padded, spatial_rank, static_window
 from .expanded import expanded
 from .rows import Grads, Row
 from .shapes import expand_to, ints, shape_of
