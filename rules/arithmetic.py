@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from graphs.dtypes import FLOATS, INTEGERS, SIGNED
+from graphs.dtypes import FLOATS, INTEGERS, SIGNED, numpy_dtype
 
 from .declare import Leaf, Match, Outcome, Refusal, Rule, refuse, rule, term
 from .values import (
@@ -141,9 +141,19 @@ def _shifts(m: Match) -> Refusal | None:
         return refuse(f"sums of {m.x.dtype} constants lose too much")
     if max(*a, *b) > _MILD[m.x.dtype]:
         return refuse("the constants are so large that adding them one by one loses the other operand")
+    less, more = sorted((a[1], b[1]))
+    if 0 < less * _SAME_SIZE < more and not (a[0] == a[1] and b[0] == b[1] and _adds_exactly(m.x.dtype, less, more)):
+        return refuse("the digits of one constant would be lost in the other")
     return None
 
 
+def _adds_exactly(dtype: str, less: float, more: float) -> bool:
+    kind = numpy_dtype(dtype).type
+    return all(float(kind(more) + kind(each)) == more + each for each in (less, -less))
+
+
+# An x near one constant would show the rounding of both together, relative to the other: 1e-5 in (x + 1) - 1e-5.
+_SAME_SIZE = 512.0
 _MILD = {"float16": 64.0, "float32": 2.0**16, "float64": 2.0**24}
 
 

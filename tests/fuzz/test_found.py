@@ -67,6 +67,9 @@ FOUND = {
         "l = constant float32[1] [-0.8] m = constant float32[3, 1] [0.8, 0.2, 0.1] n = constant float32[1] [1.1] "
         "o = constant float32[3, 1] [0.6, 1.1, 0.2] s = Add(z, x) p = MatMul(s, k) a = Add(p, l) q = MatMul(s, m) "
         "b = Add(q, n) r = MatMul(s, o) y = Concat(a, b, r, axis=-1)"),
+    "a small constant beside a large one": (
+        "rounding", "x: float32[m]", "y", "o = constant float32[1] [-1] e = constant float32[1] [1e-05] c = Ceil(x) "
+        "a = Add(o, c) y = Sub(a, e)"),
     "a Loop without inputs": (
         "exact", "x: float32[2, 3]", "y", "y = Loop(body=graph (i: int64[], c: bool[]) -> (d, n) { "
         "t = Transpose(x, perm=[1, 0]) u = Transpose(t, perm=[1, 0]) n = Neg(u) f = constant bool[] false "

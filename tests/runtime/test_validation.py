@@ -67,6 +67,9 @@ def test_planted_errors_are_rejected(name: str) -> None:
 
 WEIGHT = f"w = constant float32[12, 2] [{', '.join(str(i * 0.37 % 1) for i in range(24))}]"
 RIGHT = {
+    "the smallest normal number is absorbed": (
+        'graph "g" opset 17 (x: float32[]) -> (y) { %s }',
+        "o = constant float32[] 1\n t = Sub(x, o)\n y = Add(t, o)", "y = Identity(x)"),
     "double negation": (X, "a = Neg(x)\n y = Neg(a)", "y = Identity(x)"),
     "reassociated sum": (X, "a = constant float32[] 0.3\n b = constant float32[] 0.7\n t = Add(x, a)\n y = Add(t, b)",
                          "c = constant float32[] 1\n y = Add(x, c)"),
