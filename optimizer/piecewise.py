@@ -42,7 +42,8 @@ def check_opset(graph: Graph) -> None:
 def piecewise(general: Graph, variants: Sequence[Variant]) -> Graph:
     """A graph that does what `general` does, by the first variant whose sizes the inputs have.
 
-    Each variant is (symbol -> size, the graph for these sizes, with the same inputs and outputs).
+    Each variant is (symbol -> size, the graph for these sizes, with the same inputs and outputs); all name the same
+    symbols.
     """
     check_opset(general)
     result = general.copy()

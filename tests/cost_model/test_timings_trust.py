@@ -185,3 +185,17 @@ def test_killed_writers_leave_whole_records(tmp_path: Path) -> None:
             assert timings.writable
     with sqlite3.connect(path) as db:
         assert db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_the_text_of_another_fingerprint_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    with Timings(path) as timings:
+        timings.put(NODE, HERE)
+    assert json.loads(Timings(path).fingerprint_text(HERE.digest)) == {"cpu": "here"}
+    for text in ('{"cpu": "there"}', "{", b"\xff"):
+        with sqlite3.connect(path) as db:
+            db.execute("UPDATE fingerprints SET text = ?", (text,))
+        timings = Timings(path)
+        assert timings.fingerprint_text(HERE.digest) == ""
+        assert [record.key for record in timings.records()] == ["a"]
+        assert not any("fingerprint_text" in line for line in timings.export_lines())
