@@ -197,11 +197,13 @@ def run_model(
     target: Annotated[str, typer.Option(help="a target of egraft's own runtime")] = "egraft:cpu",
     dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size of random inputs; repeatable")] = None,
     seed: Annotated[int, typer.Option(min=0, help="seed of random inputs")] = 0,
+    fuse: Annotated[bool, typer.Option("--fuse", help="find fusions, list them, run with them")] = False,
+    timings: Annotated[Path | None, typer.Option(help="the timing database (with --fuse)")] = None,
 ) -> int:
     """Run a model with egraft's own runtime."""
     from .commands import run_command
 
-    return run_command(model, inputs, outputs, target, parse_dims(dim or []), seed)
+    return run_command(model, inputs, outputs, target, parse_dims(dim or []), seed, fuse=fuse, timings=timings)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +158,7 @@ def _same_contract(left: Graph, right: Graph, a: Path, b: Path) -> None:
 
 
 def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: str,
-                dims: dict[str, list[int]], seed: int) -> int:
+                dims: dict[str, list[int]], seed: int, *, fuse: bool = False, timings: Path | None = None) -> int:
     """`egraft run`."""
     from runtime import Session
     from runtime.feeds import default_sizes, draw, single_sizes
@@ -170,7 +170,7 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
         sizes = {**default_sizes(graph), **chosen}
         feeds = draw(graph, seed, sizes)
         print(f"random inputs, seed {seed}, sizes {sizes}")
-    session = Session(graph, target=target)
+    session = Session(_fused(graph, feeds, target, timings) if fuse else graph, target=target)
     results = session.run(feeds)
     for name, value in results.items():
         print(f"{name}: {_describe(value)}")
@@ -184,6 +184,21 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
             raise InvalidOption(f"--outputs {outputs}", f"the file cannot be written ({error.strerror})",
                                 "choose another place") from error
     return 0
+
+
+def _fused(graph: Graph, feeds: Mapping[str, Any], target: str, timings: Path | None) -> Graph:
+    """The graph with the fusions that are measured to be faster at the sizes of these feeds; lists them."""
+    from cost_model.fingerprint import cores_visible
+    from cost_model.timings import Timings
+    from runtime.session import check_feeds
+    from search.fusions import discover
+
+    if target != "egraft:cpu":
+        raise InvalidOption(f"--target {target}", "fusions are discovered for egraft:cpu only", "leave out --fuse")
+    with Timings(timings) as database:
+        found = discover(graph, check_feeds(graph, feeds)[1], database, threads=cores_visible())
+    print("\n".join(found.lines()))
+    return found.graph
 
 
 def _describe(value: Any) -> str:

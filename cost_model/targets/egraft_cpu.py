@@ -40,7 +40,7 @@ class EgraftCpu(MeasuredTarget):
         from runtime import Session
 
         try:
-            session = Session(graph, target=self.name)
+            session = Session(graph, target=self.name, threads=threads)
         except NotExecutable as error:
             raise Unsupported(error.found) from error
         bound = dict(feeds)

@@ -146,6 +146,7 @@ def test_one_text_serves_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("nodes", "reason"), [
     ("a = Reshape(x, shape=[3, 4]); y = Add(a, z)", "unevenly"),
     ("a = ReduceSum(x, axes=[0]); b = ReduceSum(x, axes=[1]); y = Add(a, b)", "columns"),
+    ("a = ReduceMin(x, axes=[1]); y = ReduceMin(a, axes=[0], keepdims=0)", "columns"),
     ("y = MatMul(x, z)", "operator MatMul"),
     ("a = Cast(x, to=7); y = Neg(a)", "from floats to integers"),
 ])  # fmt: skip

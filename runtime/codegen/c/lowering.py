@@ -171,7 +171,7 @@ class Lowering:
         free = tuple(loop for loop in self.domain.loops if loop not in rows)
         wanted = [shape[axis] for axis in axes]
         if not free and prod(wanted) != 1:
-            own = tuple(loop for loop in self.columns or () if loop not in self.domain.loops)
+            own = tuple(loop for loop in self.columns or () if loop not in self.domain.loops and loop not in rows)
             free = own or self._new_columns(wanted)
         if prod(self.trips[loop] for loop in free) != prod(wanted):
             raise NotFusable("a reduction over other columns than the kernel's")

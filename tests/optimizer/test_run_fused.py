@@ -1,0 +1,30 @@
+"""`egraft run --fuse`: fusions are listed, outputs stay."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphs import save, zoo
+from optimizer.command_line import main
+from runtime.codegen.c import unavailable
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+def test_fusions_are_listed_and_outputs_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, plain, fused = tmp_path / "m.onnx", tmp_path / "plain.npz", tmp_path / "fused.npz"
+    save(zoo.build("multiply-add"), model)
+    assert main(["run", str(model), "--outputs", str(plain)]) == 0
+    assert "fusions" not in capsys.readouterr().out
+    timings = tmp_path / "t.db"
+    assert main(["run", str(model), "--outputs", str(fused), "--fuse", "--timings", str(timings)]) == 0
+    assert "fusions: " in capsys.readouterr().out and timings.exists()
+    with np.load(plain) as a, np.load(fused) as b:
+        for name in a:
+            np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-5)
+
+
+def test_fusions_are_for_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(zoo.build("multiply-add"), tmp_path / "m.onnx")
+    assert main(["run", str(tmp_path / "m.onnx"), "--fuse", "--target", "egraft:cuda"]) == 2
+    assert "--fuse" in capsys.readouterr().err
