@@ -256,6 +256,8 @@ def _joined_pads(m: Match, value: float = 0.0) -> tuple[int, ...] | Refusal:
         return refuse("the Pad reaches batch or channels, or cuts off")
     if m.c.attrs["auto_pad"] not in ("NOTSET", "VALID"):
         return refuse("automatic padding depends on the size of the input")
+    if 0 in m.x.shape[2:]:
+        return refuse("runtimes want windows over something that is not empty")
     spatial = m.x.rank - 2
     own = (m.c.attrs["pads"] if m.c.attrs["auto_pad"] == "NOTSET" else None) or (0,) * 2 * spatial
     before = tuple(own[axis] + padding[axis + 2][0] for axis in range(spatial))

@@ -54,6 +54,8 @@ def _of_one(op: str) -> Rule:
         axes = m["a"]
         if not isinstance(axes, tuple) or any(m.x.shape[axis] != 1 for axis in axes):
             return refuse("an axis holds more than one element")
+        if m.x.dtype in ("int64", "uint64") and op not in _EXTREMES:
+            return refuse("ONNX Runtime adds up integers of 64 bits as doubles, even a single one")
         return {"s": m.root.type.shape}
 
     return guard.renamed(f"{op.lower()}-of-one")
