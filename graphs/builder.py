@@ -233,6 +233,10 @@ class Builder:
         values = tuple(Value(self, each) for each in names)
         return values[0] if len(values) == 1 else values
 
+    def place(self, node: Node) -> None:
+        """Add a node that is complete: in canonical form, with output names from `fresh`."""
+        self._add(node)
+
     def _take_names(self, names: list[str], outputs: int | Sequence[str]) -> None:
         if isinstance(outputs, int):
             return

@@ -41,7 +41,7 @@ def gradients(graph: Graph, outputs: str | Sequence[str], wrt: str | Sequence[st
         known(b, name, "wrt")
     adjoints: dict[str, Value] = {}
     for name in tops:
-        _accumulate(adjoints, name, _seed(b, name, (seeds or {}).get(name)))
+        accumulate(adjoints, name, _seed(b, name, (seeds or {}).get(name)))
     reverse(b, nodes, adjoints, names)
     found = [adjoints.get(name) or zeros_like(b, Value(b, name)) for name in names]
     return finish(b, len(nodes), [(f"grad_{name}", value) for name, value in zip(names, found)], graph)
@@ -54,7 +54,8 @@ def _seed(b: Builder, name: str, seed: str | np.ndarray | None) -> Value:
     return add_input(b, seed, like) if isinstance(seed, str) else b.constant(seed, dtype=like.dtype)
 
 
-def _accumulate(adjoints: dict[str, Value], name: str, part: Value) -> None:
+def accumulate(adjoints: dict[str, Value], name: str, part: Value) -> None:
+    """Add a cotangent to what a value has already."""
     adjoints[name] = adjoints[name] + part if name in adjoints else part
 
 
@@ -82,7 +83,7 @@ def reverse(b: Builder, nodes: Sequence[Node], adjoints: dict[str, Value], wrt: 
         start = len(b.unfinished.nodes)
         for index, part in enumerate(built(site, row_of(node).vjp, grads)):
             if part is not None and site.wants(index):
-                _accumulate(adjoints, site.names[index], _typed(site, index, part))
+                accumulate(adjoints, site.names[index], _typed(site, index, part))
         mark_origins(b, start, node)
 
 
