@@ -8,7 +8,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -80,10 +80,10 @@ def main() -> int:
         folder = Path(name)
         log: Path = options.log or folder / "log"
         known = jobs.read(log)
-        wanted: Iterable[jobs.Case] = list(cases(options.seed, options.count, options.kind))
+        wanted = list(cases(options.seed, options.count, options.kind))
         tally = Tally(known[each] for each in wanted if each in known)
-        todo = [each for each in wanted if (known[each]["fault"] or known[each].get("dropped") if options.retry
-                                            else False) or (each not in known and not options.retry)]
+        again = {each for each, record in known.items() if symptom(record)}
+        todo = [each for each in wanted if (each in again if options.retry else each not in known)]
         _run(todo, log, tally, folder, options.jobs, 60 * options.minutes)
         print(tally.table())
         if not options.no_shrink:
