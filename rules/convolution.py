@@ -12,7 +12,7 @@ from graphs.dims import DimLike
 from .affine import batch_norm, narrowed, per_channel, vector
 from .declare import Leaf, Match, NodeView, Operand, Outcome, Refusal, Rule, refuse, rule, term
 from .padding import pad_value, padding_of
-from .values import finite_constant, fold
+from .values import finite_constant, fold, is_float
 
 FAMILY = "convolution"
 _CONV = ("x: float32[n, 2, 4, 4]", "w = constant float32[3, 2, 1, 1] [1, -2, 3, 0.5, 5, 6]", "Conv")
@@ -318,6 +318,8 @@ def _small_pads(m: Match, pads: tuple[int, ...]) -> bool:
               "{ t = Pad(x, pads=[0, 0, 1, 0, 0, 0, 0, 1], constant_value=0.0) y = MaxPool(t, kernel_shape=[2, 2]) }",
 )
 def pad_then_max(m: Match) -> Outcome:
+    if not is_float(m.x):
+        return refuse("integers have no minus infinity to pad with")
     pads = _joined_pads(m, -np.inf)
     if isinstance(pads, Refusal):
         return pads
