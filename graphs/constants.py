@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from . import dtypes
+from .spill import let_go
 from .types import TensorType
 
 
@@ -85,6 +86,7 @@ class Constant:
                 h.update(len(raw).to_bytes(8, "little") + raw)
         else:
             h.update(np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).data)
+            let_go(self.array)
         return h.hexdigest()
 
     @cached_property
@@ -102,6 +104,7 @@ class Constant:
         finite = bool(np.isfinite(wide).all())
         has_nan = not finite and bool(np.isnan(wide).any())
         low, high = (None, None) if has_nan else (float(wide.min()), float(wide.max()))
+        let_go(a)
         return Facts(splat, low, high, finite, finite and bool((wide == np.floor(wide)).all()))
 
     def __eq__(self, other: object) -> bool:

@@ -16,6 +16,7 @@ from graphs.constants import Constant
 from graphs.errors import ParseError
 from graphs.inference import infer
 from graphs.ir import Graph, Node
+from graphs.spill import spilled
 from graphs.text import parse_graph, print_constant, print_node
 from graphs.text_parser import Parser
 from runtime.execute import evaluate
@@ -157,7 +158,8 @@ def _recompute(graph: Graph, name: str) -> Constant:
                   for used in node.inputs]
         with np.errstate(all="ignore"):
             results = evaluate(node, arrays)
-        values.update({out: result for out, result in zip(node.outputs, results, strict=False) if out})
+        values.update({out: spilled(np.asarray(result))
+                       for out, result in zip(node.outputs, results, strict=False) if out})
         stack.pop()
     found = Constant.of(values[name])
     place.keep(found)

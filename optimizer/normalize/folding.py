@@ -10,6 +10,7 @@ from graphs import dtypes
 from graphs.constants import Constant
 from graphs.ir import Graph, Node
 from graphs.operators import find, is_pure
+from graphs.spill import is_mapped, spilled
 from graphs.types import TensorType
 from runtime.execute import evaluate
 from runtime.reproducible import is_reproducible
@@ -69,7 +70,8 @@ def fold_constants(graph: Graph, exact: bool = False) -> list[str]:
 
 
 def _constant(array: np.ndarray) -> Constant:
-    return Constant.of(np.array(array, copy=True) if array.base is not None else array)
+    kept = spilled(array)
+    return Constant.of(np.array(kept, copy=True) if kept.base is not None and not is_mapped(kept) else kept)
 
 
 def _foldable(graph: Graph, exact: bool) -> set[str]:
@@ -194,7 +196,7 @@ def _compute(graph: Graph, order: list[Node], values: dict[str, np.ndarray]) -> 
             if out:
                 if not _as_inferred(graph, out, result):
                     return False
-                values[out] = result
+                values[out] = spilled(result)
     return True
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from graphs.inference import infer
 from graphs.ir import Graph, Node
 from graphs.operators import is_pure
+from graphs.spill import let_go
 
 from ..execute import Context
 from ..program import Program
@@ -154,6 +155,8 @@ class Pieces:
             if not found.ok:
                 break
             self._go_on(region.original, index)
+            for constant in (*region.original.constants.values(), *region.optimized.constants.values()):
+                let_go(constant.array)
             stops |= {name for name in wanted if name not in self.original.inputs
                       and name not in self.original.constants}
             waiting, joined = [], 0

@@ -1,0 +1,54 @@
+"""Large computed arrays lie in temporary files, and read the same."""
+
+from __future__ import annotations
+
+import tempfile
+
+import numpy as np
+import pytest
+
+from graphs import spill
+from graphs.spill import is_mapped, let_go, spilled
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spill, "LEAST_BYTES", 1000)
+    monkeypatch.setattr(spill, "_SEGMENT", 10_000)
+    monkeypatch.setattr(spill, "_segments", spill._Segments())
+
+
+def test_arrays_share_files_and_keep_their_values() -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((size, 3)).astype(kind) for size in (400, 500, 2000) for kind in ("f4", "f8", "f2")]
+    arrays.append(arrays[0].T)  # not contiguous
+    kept = [spilled(array) for array in arrays]
+    for array, found in zip(arrays, kept):
+        np.testing.assert_array_equal(found, array)
+        assert found.dtype == array.dtype and is_mapped(found) and not np.shares_memory(found, array)
+        assert spilled(found) is found
+    assert len({id(found.base) for found in kept}) >= 2
+
+
+def test_what_was_let_go_reads_the_same() -> None:
+    array = np.random.default_rng(1).standard_normal(100_000)
+    kept = spilled(array)
+    part = kept[777:90_001]
+    let_go(part)
+    let_go(array)
+    let_go(kept[::2])
+    np.testing.assert_array_equal(kept, array)
+
+
+def test_small_arrays_and_objects_stay() -> None:
+    for array in (np.zeros(10), np.full(1000, "text", object)):
+        assert spilled(array) is array and not is_mapped(array)
+
+
+def test_without_room_they_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    array = np.zeros(1000)
+    assert spilled(array) is array
