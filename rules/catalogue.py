@@ -11,7 +11,7 @@ from .declare import Rule, allowed
 MODULES = (
     "elementwise", "arithmetic", "casts", "activations", "gates", "ranges", "movement", "slicing", "padding",
     "layout", "carrying", "linear", "gemm", "sharing", "einsum", "convolution", "batch_norm", "normalization",
-    "reduction",
+    "reduction", "training",
 )  # fmt: skip
 
 

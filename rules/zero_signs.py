@@ -71,13 +71,19 @@ def _may_change(graph: Graph, start: str, nested: bool) -> bool:
             continue
         if _is_blind(graph, node):
             continue
-        if node.domain or node.op not in _CARRIERS:
+        if node.domain or node.op not in _CARRIERS or _may_be_negation(graph, node):
             return True
         for each in node.inputs:
             if each and each not in seen:
                 seen.add(each)
                 waiting.append(each)
     return False
+
+
+def _may_be_negation(graph: Graph, node: Node) -> bool:
+    """A product with negative constants: rules move its sign over the sums around it."""
+    factors = [graph.constants[name] for name in node.inputs if name in graph.constants]
+    return node.op == "Mul" and any(each.facts.low is None or each.facts.low < 0 for each in factors)
 
 
 def _is_blind(graph: Graph, node: Node) -> bool:

@@ -14,6 +14,7 @@ from graphs.types import TensorType
 
 from .modernize import WORKING_OPSET, modernize
 from .site import float_dtype
+from .tidy import tidy
 
 
 def tape(graph: Graph) -> tuple[Builder, list[Node]]:
@@ -75,6 +76,7 @@ def finish(b: Builder, kept: int, results: Sequence[tuple[str, Value]], original
             now = b.Identity(now)
         old = now.name
         renamed[old] = b.output(now, free_name(graph, wanted)).name
+    tidy(graph, kept)
     _drop_unused(graph, kept)
     _settle_opset(graph, original, kept)
     return b.graph()

@@ -46,6 +46,12 @@ def test_where_it_shows(body: str) -> None:
     assert not dropped and ("Add" in found or "Sub" in found)
 
 
+@pytest.mark.parametrize(("factor", "shows"), [(-1, True), (2, False)])
+def test_a_sum_of_products_may_become_a_negated_sum(factor: int, shows: bool) -> None:
+    body = f"c = constant float32[] {factor} a = Mul(x, c) b = ReduceSum(a, axes=[1]) y = Div(one, b)"
+    assert bool(showing_places(parse_graph(HEAD + body + " }"))) == shows
+
+
 @pytest.mark.parametrize("body", HIDDEN.values(), ids=HIDDEN)
 def test_where_it_does_not_show(body: str) -> None:
     assert not showing_places(parse_graph(HEAD + body + " }"))

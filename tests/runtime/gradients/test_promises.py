@@ -108,6 +108,14 @@ def test_one_graph_serves_all_sizes() -> None:
     assert found["grad_y"].tolist() == [-2, -2, -2]
 
 
+def test_the_ones_that_a_gradient_starts_with_leave_no_nodes() -> None:
+    graph = gradients(of("""graph opset 17 (x: float32[n, 5], t: float32[n, 5]) -> (y) {
+        p = Mul(x, t) s = ReduceSum(p, axes=[1], keepdims=0) m = Neg(s) y = ReduceSum(m, keepdims=0) }"""), "y", "x")
+    assert [node.op for node in graph.nodes[4:]] == ["Neg"]
+    feeds = {"x": np.zeros((2, 5), np.float32), "t": np.float32([[1, 2, 3, 4, 5], [6, 7, 8, 9, 0]])}
+    assert (run(graph, feeds)["grad_x"] == -feeds["t"]).all()
+
+
 @pytest.mark.parametrize("opset", [9, 11, 13, 17, 21])
 def test_the_graph_stays_at_its_opset_where_that_has_all_operators(opset: int) -> None:
     b = Builder(opset=opset)
