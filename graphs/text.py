@@ -60,6 +60,11 @@ def print_constant(constant: Constant) -> str:
     """Type and elements, or type and digest where there are more than 64 elements."""
     if constant.size > INLINE_ELEMENTS:
         return f"{constant.type} sha256:{constant.digest}"
+    return _small_constant(constant)
+
+
+@lru_cache(4096)  # a trace prints the same few constants again and again
+def _small_constant(constant: Constant) -> str:
     items = [_element(item, constant.dtype) for item in constant.array.reshape(-1)]
     if not constant.shape:
         return f"{constant.type} {items[0]}"

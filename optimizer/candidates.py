@@ -7,16 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphs.ir import Graph
+from search.steps import Step
 
 
 @dataclass
 class Candidate:
-    """A graph that extraction built, with its trace when it is asked for."""
+    """A graph that extraction built, with its trace when it is asked for. `rewrites`: the steps from the graph that was
+    searched; `steps`: the rows of the whole trace."""
 
     name: str
     graph: Graph
-    steps: Callable[[], list[dict[str, Any]]]
+    rewrites: Callable[[], list[Step]]
     predicted: float | None = None
+    steps: Callable[[], list[dict[str, Any]]] = list
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +11,15 @@ from graphs.inference import infer
 from graphs.ir import Graph
 from rules.catalogue import all_rules
 from rules.zero_signs import showing_places
-from search.trace import same_graph
+from search.steps import Step, replay, same_graph
 
-from . import searching
+from . import regions, searching
 from .bodies import improve_bodies, make_names_unique
 from .candidates import Improved
 from .context import Context
 from .journaling import Journal
 from .normalize import normalize
 from .progress import Clock
-from .replay import replay
 
 
 def improve_graph(original: Graph, context: Context, clock: Clock, journal: Journal) -> tuple[Graph, Improved]:
@@ -32,7 +32,8 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
     _bodies(graph, context, journal)
     improved = Improved(list(journal.steps))
     try:
-        searching.search(graph, context, clock, improved)
+        search = regions.search if regions.is_large(graph, context) else searching.search
+        search(graph, context, clock, improved)
     except SearchFailed as error:
         context.warn(f"the search ended early ({error.found}); only normalization was applied")
     improved.refusals.update(refused)
@@ -59,17 +60,18 @@ def _finish(normalized: Graph, context: Context, improved: Improved) -> None:
         normalize(finished, exact=context.options.precision == "exact")
         make_names_unique(finished)
         candidate.steps = _traced(context, normalized, candidate.graph, finished, improved.prefix,
-                                  candidate.steps)
+                                  candidate.rewrites)
         candidate.graph = finished
 
 
 def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, prefix: list[dict[str, Any]],
-            rewriting: Callable[[], list[dict[str, Any]]]) -> Callable[[], list[dict[str, Any]]]:
+            rewriting: Callable[[], list[Step]]) -> Callable[[], list[dict[str, Any]]]:
     """The whole trace, worked out when it is asked for: normalization, rewrites, and folding what they made constant.
 
     The last part is worked out on the replayed graph, whose inner names may differ from those of the built one.
     """
 
+    @functools.cache
     def steps() -> list[dict[str, Any]]:
         try:
             rewrites = rewriting()
@@ -88,7 +90,9 @@ def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, 
             tail.add("region", "The rewrites as one step: their order could not be rebuilt.", normalized, finished, [],
                      "rounding")
             tail.steps[0]["region"] = True
-        return [{**row, "index": index} for index, row in enumerate([*prefix, *rewrites, *tail.steps])]
+        middle = [{**row, "copy_of": row["copy_of"] + len(prefix)} if "copy_of" in row else row
+                  for row in searching.rows(normalized, rewrites)]
+        return [{**row, "index": index} for index, row in enumerate([*prefix, *middle, *tail.steps])]
 
     return steps
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cost_model.costs import ABSENT, Cost, NodeInput, NodeSpec
@@ -17,7 +17,7 @@ from search import budget as budgets
 from search import trace as search_trace
 from search.saturation import Firing
 from search.saying import Speaker
-from search.steps import INLINE_ELEMENTS
+from search.steps import INLINE_ELEMENTS, Step
 
 from . import meanwhile
 from .candidates import Candidate, Improved
@@ -168,16 +168,22 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
     meanwhile.begin(graph)
     saturated = saturate(graph, context.rules, context.effort.budget, keep=context.options.keep)
     clock.note(stop=saturated.stop, **_plain(saturated.statistics))
-    _report_conflicts(saturated, context)
-    improved.statistics = {"stop": saturated.stop, **_plain(saturated.statistics)}
     prices = Prices(saturated, context)
-    selections = _select(saturated, prices, context, clock)
-    improved.refusals = _refusals(saturated, selections)
+    selections = select(saturated, prices, context, clock.enter)
     clock.enter("build")
     for name, selection in selections.items():
         built = build.build_graph(graph, saturated, selection)
-        improved.candidates.append(Candidate(name, built, _tracer(graph, saturated, selection, built, prices),
+        improved.candidates.append(Candidate(name, built, _tracer(graph, saturated, selection, built),
                                              total(selection, prices)))
+    tell(improved, saturated, selections, prices, context)
+
+
+def tell(improved: Improved, saturated: Saturated, selections: Mapping[str, extract.Selection], prices: Prices,
+         context: Context) -> None:
+    """What a search says besides its candidates."""
+    _report_conflicts(saturated, context)
+    improved.statistics = {"stop": saturated.stop, **_plain(saturated.statistics)}
+    improved.refusals = _refusals(saturated, selections)
     improved.predicted_input = total(extract.incumbent(saturated, prices), prices)
     improved.cost_source = "/".join(sorted(context.costs.sources()))
     improved.not_used = _not_used(saturated, selections, prices)
@@ -188,9 +194,11 @@ def total(selection: extract.Selection, prices: Prices) -> float:
     return sum(prices(enode) for enode in selection.choice.values())
 
 
-def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock) -> dict[str, extract.Selection]:
-    """Extract, measure what was chosen but only estimated, extract again; then the diverse finalists."""
-    clock.enter("measure")
+def select(saturated: Saturated, prices: Prices, context: Context, enter: Callable[[str], None],
+           alone: bool = True) -> dict[str, extract.Selection]:
+    """Extract, measure what was chosen but only estimated, extract again; then the diverse finalists. Not `alone`: it
+    is a part of a large graph."""
+    enter("measure")
     best: extract.Selection | None = None
     if context.options.objective == "time":
         for _ in range(context.effort.rounds):  # greedy is enough to find what is worth measuring
@@ -204,12 +212,12 @@ def _select(saturated: Saturated, prices: Prices, context: Context, clock: Clock
                 break
         else:
             best = None
-    clock.enter("extract")
+    enter("extract")
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
         selections["fastest predicted"] = best or extract.exact(saturated, prices, context.effort.extract_seconds)
         predicted = total(selections["fastest predicted"], prices)
-        if predicted < SMALL_SECONDS:  # larger models: too dear to measure
+        if alone and predicted < SMALL_SECONDS:  # larger models: too dear to measure
             selections["rewritten"] = extract.exact(saturated, Rewritten(prices, predicted),
                                                     context.effort.extract_seconds)
     if context.options.objective == "memory":
@@ -231,18 +239,14 @@ def _measure_chosen(saturated: Saturated, selection: extract.Selection, prices: 
     return True
 
 
-def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, built: Graph,
-            prices: Prices) -> Callable[[], list[dict[str, Any]]]:
-    known: list[list[dict[str, Any]]] = []
+def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, built: Graph) -> Callable[[], list[Step]]:
+    return lambda: search_trace.rebuild(graph, saturated, selection, built)
 
-    def steps() -> list[dict[str, Any]]:
-        if not known:
-            stored = {constant.digest for constant in graph.constants.values() if constant.size > INLINE_ELEMENTS}
-            known.append([_row(step.to_dict(stored))
-                          for step in search_trace.rebuild(graph, saturated, selection, built)])
-        return known[0]
 
-    return steps
+def rows(graph: Graph, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Steps as JSON values, without the weights of the graph that they start from."""
+    stored = {constant.digest for constant in graph.constants.values() if constant.size > INLINE_ELEMENTS}
+    return [_row(step.to_dict(stored)) for step in steps]
 
 
 def _row(row: dict[str, Any]) -> dict[str, Any]:
@@ -297,7 +301,8 @@ def _report_conflicts(saturated: Saturated, context: Context) -> None:
         context.warn(f"a rule failed and was skipped: {error}")
 
 
-def _not_used(saturated: Saturated, selections: dict[str, extract.Selection], prices: Prices) -> list[dict[str, Any]]:
+def _not_used(saturated: Saturated, selections: Mapping[str, extract.Selection],
+              prices: Prices) -> list[dict[str, Any]]:
     """Rules that fired without any of their new nodes being chosen for speed: found, does not pay here."""
     best = selections.get("fastest predicted")
     if best is None:

@@ -35,13 +35,12 @@ class _Total:
         """Price what the last patch changed, and what became or ceased to be constant by it."""
         self._constant.update(self.rewriter.graph.constants)
         self._price(self.rewriter.changed)
+        for node in self.rewriter.removed:
+            self._prices.pop(id(node), None)
 
     @property
     def seconds(self) -> float:
         """Of the whole graph, the same in whatever order the nodes came."""
-        nodes = self.rewriter.nodes
-        if len(self._prices) > len(nodes):
-            self._prices = {key: price for key, price in self._prices.items() if key in nodes}
         return math.fsum(self._prices.values())
 
     def _price(self, nodes: Iterable[Node]) -> None:

@@ -28,6 +28,11 @@ def build_graph(graph: Graph, saturated: Saturated, selection: Selection) -> Gra
     """
     built = Builder(graph, saturated, selection.choice).build()
     infer(built)
+    return checked(graph, built)
+
+
+def checked(graph: Graph, built: Graph) -> Graph:
+    """A rewritten graph, with what was known of the outputs before. Raises SearchFailed where their types differ."""
     for name in graph.outputs:
         before, after = graph.type_of(name), built.type_of(name)
         if conflicting(before, after):

@@ -44,7 +44,8 @@ class Patch:
 @dataclass(eq=False)
 class Step:
     """One rewrite of the graph. `reverse`: the rule read from right to left. `region`: several rewrites at once that
-    the search knows to be equal, without an order of single steps; `involved` names the rules that took part."""
+    the search knows to be equal, without an order of single steps; `involved` names the rules that took part.
+    `copy_of`: the index of the step that was found in an equal part of the graph, and repeated here."""
 
     index: int
     rule: str
@@ -59,21 +60,24 @@ class Step:
     involved: list[str] = field(default_factory=list)
     opset: int = 0
     opsets: dict[str, int] = field(default_factory=dict)
+    copy_of: int | None = None
 
     def to_dict(self, stored: Collection[str] = ()) -> dict[str, Any]:
         """The step as JSON values. Big constants of the patch are in base64, but for those whose digest is among
         `stored`: whoever reads the step has them."""
         patch = self.patch
+        constants = {name: print_constant(value) for name, value in patch.constants.items()}
         big = {constant.digest: constant for constant in patch.constants.values() if constant.size > INLINE_ELEMENTS}
         needs = [digest for digest in big if digest in stored]
         return {
             "index": self.index, "rule": self.rule, "exactness": self.exactness, "meaning": self.meaning,
             "where": self.where, "before": self.before, "after": self.after, "region": self.region,
             "reverse": self.reverse, "involved": self.involved,
+            **({} if self.copy_of is None else {"copy_of": self.copy_of}),
             "patch": {
                 "add": [print_node(node) for node in patch.add], "names": [node.name for node in patch.add],
                 "origins": [list(node.origins) for node in patch.add],
-                "constants": {name: print_constant(value) for name, value in patch.constants.items()},
+                "constants": constants,
                 "data": {digest: encode_constant(value) for digest, value in big.items() if digest not in stored},
                 "needs": needs,
                 "replace": patch.replace, "graph": print_graph(self._patch_graph()),
@@ -92,7 +96,7 @@ class Step:
         patch = Patch(parsed.nodes, parsed.constants, dict(raw["replace"]), dict(parsed.types))
         fields = {key: data[key] for key in ("index", "rule", "exactness", "meaning", "where", "before", "after",
                                              "region", "reverse", "involved")}
-        return Step(patch=patch, opset=parsed.opset, opsets=dict(parsed.opsets), **fields)
+        return Step(patch=patch, opset=parsed.opset, opsets=dict(parsed.opsets), copy_of=data.get("copy_of"), **fields)
 
     def _patch_graph(self) -> Graph:
         """The new nodes as a graph of their own: what they read are its inputs."""
@@ -133,6 +137,7 @@ class Rewriter:
         self.outputs = set(graph.outputs)
         self._given = set(graph.inputs)
         self.changed: list[Node] = []  # by the last patch: new nodes, and those that read another value
+        self.removed: list[Node] = []  # by the last patch
 
     def apply(self, patch: Patch) -> dict[str, str]:
         """Apply one patch. Returns values that took over the name of an output of the graph, with that name.
@@ -141,7 +146,7 @@ class Rewriter:
         """
         graph, renamed = self.graph, dict[str, str]()
         graph.constants.update({name: value for name, value in patch.constants.items() if name not in graph.constants})
-        self.changed = []
+        self.changed, self.removed = [], []
         for node in patch.add:
             self._put(node.copy())
         self.names.taken.update(name for node in patch.add for name in node.outputs)
@@ -205,7 +210,7 @@ class Rewriter:
                 continue
             read = node.uses
             self.uses.drop(node)
-            del self.nodes[id(node)]
+            self.removed.append(self.nodes.pop(id(node)))
             nodes += [self.uses.makers[name] for name in read if name in self.uses.makers]
 
 

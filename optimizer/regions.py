@@ -1,0 +1,258 @@
+"""The search of a large graph: region by region, and equal regions once.
+
+The graph is cut at narrow places; of regions that are equal but for their weights one is searched, and what was found
+is done again on the others, where each rule is asked anew. Then the result is cut at other places and searched again,
+for what lies across a cut. Each part is handed on only if it costs no more than what it replaces.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from graphs.errors import SearchFailed
+from graphs.ir import Graph
+from graphs.text import print_node
+from graphs.wording import counted
+from rules.declare import Rule
+from search import build, saturate
+from search import trace as search_trace
+from search.budget import Budget
+from search.partition import Region, partition
+from search.stamp import Script, made_by, renamed
+from search.steps import Rewriter, Step, same_graph
+
+from . import searching
+from .candidates import Candidate, Improved
+from .context import Context
+from .progress import Clock
+
+TERMS_A_NODE = 12  # of the budget of a whole graph: how many nodes it is meant for
+LEAST_TERMS = 1_500  # a region may grow to this, however small it is
+TRIES = 3  # how many searched regions one that is equal but for its weights is compared with
+MAIN = {"time": "fastest predicted", "nodes": "fewest nodes", "memory": "fewest bytes"}
+
+
+def is_large(graph: Graph, context: Context) -> bool:
+    """The budget is too small to search the graph as a whole."""
+    return len(graph.nodes) * TERMS_A_NODE > context.effort.budget.nodes
+
+
+@dataclass
+class Part:
+    """What was found for one region: by kind of candidate its steps, its predicted seconds, what else is told."""
+
+    scripts: dict[str, Script]
+    predicted: dict[str, float]
+    told: Improved
+    copy: bool = False
+
+
+@dataclass
+class Pass:
+    """A graph that was improved region by region. `crossing`: values that were read across a cut."""
+
+    graph: Graph
+    steps: list[Step] = field(default_factory=list)
+    crossing: set[str] = field(default_factory=set)
+
+
+def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> None:
+    """Fill `improved` with candidates. Raises SearchFailed where the child process gave nothing for any region."""
+    clock.enter("saturate", counted(len(graph.nodes), "node"))
+    regions = partition(graph, context.options.keep)
+    parts = _parts(regions, context)
+    clock.note(**_counts(parts))
+    _tell(improved, parts, context)
+    clock.enter("build")
+    main = MAIN[context.options.objective]
+    for kind in _kinds(parts):
+        done = _join(graph, regions, [part.scripts.get(kind) for part in parts])
+        predicted = sum(part.predicted[kind] for part in parts)
+        if kind == main:
+            done, gained = _across(done, context)
+            predicted -= gained
+        improved.candidates.append(Candidate(kind, done.graph, _given(done.steps), predicted))
+
+
+def _kinds(parts: list[Part]) -> list[str]:
+    return list(dict.fromkeys(kind for part in parts for kind in part.predicted))
+
+
+def _across(done: Pass, context: Context) -> tuple[Pass, float]:
+    """Search once more with cuts elsewhere; the graph with all steps, and predicted seconds gained."""
+    main = MAIN[context.options.objective]
+    regions = partition(done.graph, context.options.keep, done.crossing)
+    parts = _parts(regions, context)
+    again = _join(done.graph, regions, [part.scripts.get(main) for part in parts])
+    gained = sum((part.told.predicted_input or 0.0) - part.predicted[main] for part in parts)
+    return Pass(again.graph, [*done.steps, *_continued(again.steps, len(done.steps))]), gained
+
+
+def _continued(steps: list[Step], first: int) -> list[Step]:
+    return [step if step.copy_of is None else dataclasses.replace(step, copy_of=step.copy_of + first)
+            for step in steps]
+
+
+# Regions
+
+
+def _parts(regions: list[Region], context: Context) -> list[Part]:
+    """What was found for each region, in their order."""
+    found: list[Part | None] = [None] * len(regions)
+    waiting: dict[object, list[int]] = {}
+    for index, region in enumerate(regions):
+        waiting.setdefault(region.key, []).append(index)
+    failures: list[SearchFailed] = []
+    rules = {rule.name: rule for rule in context.rules}
+    for alike in waiting.values():
+        tries: Counter[int] = Counter()
+        while alike:
+            first, *others = alike
+            alike = []
+            try:
+                part = found[first] = _searched(regions[first], context)
+            except SearchFailed as error:
+                failures.append(error)
+                part = found[first] = _untouched()
+            for index in others:
+                copied = _copied(part, regions[index], rules) if tries[index] < TRIES else None
+                if copied is None:  # something else holds for these weights: the first of such is searched next
+                    tries[index] += 1
+                    alike.append(index)
+                found[index] = copied
+    if len(failures) == len(regions):
+        raise failures[0]
+    if failures:
+        context.warn(f"the search of {counted(len(failures), 'region')} of the graph ended early "
+                     f"({failures[0].found}); they were left as they are")
+    return [part for part in found if part is not None]
+
+
+def _copied(part: Part, region: Region, rules: Mapping[str, Rule]) -> Part | None:
+    """The same for a region that is equal but for its weights, where it holds for them."""
+    scripts: dict[str, Script] = {}
+    for kind, script in part.scripts.items():
+        copied = script.on(region, rules)
+        if copied is None:
+            return None
+        scripts[kind] = copied
+    return Part(scripts, part.predicted, part.told, copy=True)
+
+
+def _untouched() -> Part:
+    return Part({}, defaultdict(float), Improved([]))
+
+
+def _searched(region: Region, context: Context) -> Part:
+    graph = region.graph
+    saturated = saturate(graph, context.rules, _budget(graph, context.effort.budget), keep=context.options.keep)
+    prices = searching.Prices(saturated, context)
+    selections = searching.select(saturated, prices, context, lambda stage: None, alone=False)
+    told = Improved([])
+    searching.tell(told, saturated, selections, prices, context)
+    part = Part({}, {}, told)
+    for kind, selection in selections.items():
+        built = build.build_graph(graph, saturated, selection)
+        script = Script(region, search_trace.rebuild(graph, saturated, selection, built))
+        if same_graph(script.result, built):
+            part.scripts[kind], part.predicted[kind] = script, searching.total(selection, prices)
+        else:
+            context.warn("the order of the rewrites of a region could not be rebuilt; it was left as it is: a defect "
+                         "of egraft, please report it")
+            part.predicted[kind] = told.predicted_input or 0.0
+    return part
+
+
+def _budget(graph: Graph, whole: Budget) -> Budget:
+    nodes = max(LEAST_TERMS, 2 * TERMS_A_NODE * len(graph.nodes))
+    return dataclasses.replace(whole, nodes=min(whole.nodes, nodes))
+
+
+# The whole graph
+
+
+def _join(graph: Graph, regions: list[Region], scripts: list[Script | None]) -> Pass:
+    """Apply the steps of all regions to the graph."""
+    rewriter = Rewriter(graph)
+    now: dict[str, str] = {}  # value -> the value that took its place
+    done = Pass(graph)
+    first: dict[int, int] = {}  # id of the steps that a script repeats -> the index of the first of them
+
+    def present(name: str) -> str:
+        while name in now:
+            name = now[name]
+        return name
+
+    for script in scripts:
+        if script is None:
+            continue
+        begin = first.setdefault(id(script.source), len(done.steps))
+        made: dict[str, str] = {}
+        resolve = _resolver(made, present)
+        for position, (step, shown) in enumerate(zip(script.steps, script.shown, strict=True)):
+            for name in made_by(step.patch):
+                if name not in made and name not in script.region.graph.constants:
+                    made[name] = rewriter.names.fresh(name)
+            new = renamed(step, resolve, {})
+            new.before = [line if name is None else print_node(rewriter.uses.makers[resolve(name)])
+                          for line, name in zip(step.before, shown, strict=True)]
+            new.copy_of = begin + position if begin + position < len(done.steps) else None
+            _apply(rewriter, new, now)
+            done.steps.append(new)
+    done.crossing = {present(name) for region in regions for name in region.leaving}
+    done.graph = build.checked(graph, rewriter.finish())
+    return done
+
+
+def _resolver(made: dict[str, str], present: Callable[[str], str]) -> Callable[[str], str]:
+    return lambda name: present(made.get(name, name))
+
+
+def _apply(rewriter: Rewriter, step: Step, now: dict[str, str]) -> None:
+    """Apply a step, and note what took the place of which value."""
+    taken = rewriter.apply(step.patch)
+    for old, new in step.patch.replace.items():
+        if new in taken:  # `old`, an output of the graph, is now what computes the new value
+            now[new] = taken[new]
+        else:
+            now[old] = new
+
+
+def _given(steps: list[Step]) -> Callable[[], list[Step]]:
+    return lambda: steps
+
+
+# What is told
+
+
+def _tell(improved: Improved, parts: list[Part], context: Context) -> None:
+    """Add up what was told of each region."""
+    improved.predicted_input = sum(part.told.predicted_input or 0.0 for part in parts)
+    improved.cost_source = "/".join(sorted(context.costs.sources()))
+    improved.statistics = _counts(parts)
+    unused: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for rule, reasons in part.told.refusals.items():
+            rows = improved.refusals.setdefault(rule, {})
+            for reason, row in reasons.items():
+                known = rows.setdefault(reason, {**row, "count": 0})
+                known["count"] += row["count"]
+        for row in part.told.not_used:
+            known = unused.setdefault(row["rule"], {**row, "places": 0})
+            known["places"] += row["places"]
+    improved.not_used = sorted(unused.values(), key=lambda row: (-row["places"], row["rule"]))[:searching.SHOWN_UNUSED]
+
+
+def _counts(parts: list[Part]) -> dict[str, Any]:
+    """Regions, how many were searched, why those searches stopped, and the sums of what they found."""
+    searched = [part.told.statistics for part in parts if not part.copy and part.told.statistics]
+    stops = Counter(row["stop"] for row in searched)
+    sums: dict[str, float] = {name: sum(row[name] for row in searched)
+                              for name in ("seconds", "terms", "enodes", "classes", "firings")}
+    return {"stop": ", ".join(f"{stop} ({count})" if len(stops) > 1 else stop for stop, count in stops.items()),
+            "iterations": max((row["iterations"] for row in searched), default=0), **sums,
+            "held": {}, "regions": len(parts), "searched": len(searched)}

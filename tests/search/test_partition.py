@@ -1,0 +1,140 @@
+"""A stack of equal blocks is cut into equal regions; what is found in one is done on the others, with their weights."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from graphs.builder import Builder
+from graphs.constants import Constant
+from graphs.inference import infer
+from graphs.ir import Graph
+from graphs.structure import check_structure
+from optimizer import Options, optimize
+from optimizer import regions as by_region
+from optimizer.context import open_context
+from optimizer.progress import Clock
+from optimizer.searching import search as whole
+from search.partition import partition
+from search.steps import replay, same_graph
+from tests.search import samples
+
+WIDTH = 6
+
+
+def tower(layers: int, scales: dict[int, np.ndarray] | None = None, shared: bool = False) -> Graph:
+    """Layers of nine nodes with a residual; `scales`: factors of single layers."""
+    draw = np.random.default_rng(1)
+    b = Builder("tower", opset=17)
+    x = b.input("x", "float32", ["n", WIDTH])
+    weight = None
+    for layer in range(layers):
+        if weight is None or not shared:
+            weight = b.constant(draw.standard_normal((WIDTH, WIDTH)).astype(np.float32))
+        scale = (scales or {}).get(layer, draw.uniform(0.5, 2, WIDTH).astype(np.float32))
+        hidden = b.Mul(b.MatMul(x, weight), b.constant(scale))
+        hidden = b.Tanh(b.Transpose(b.Transpose(hidden, perm=(1, 0)), perm=(1, 0)))
+        x = b.Add(x, b.Relu(b.Relu(b.Sigmoid(hidden))))
+    b.output(x, "y")
+    graph = b.graph()
+    infer(graph)
+    return graph
+
+
+@pytest.fixture(autouse=True)
+def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_region, "partition",
+                        lambda graph, keep=(), avoid=(): partition(graph, keep, avoid, least=12, most=30))
+    monkeypatch.setattr(by_region, "TERMS_A_NODE", 240)  # 50 nodes are many
+
+
+def searched(graph: Graph, search=by_region.search, **options):
+    context = open_context(graph, Options(target="roofline", **options))
+    from optimizer.candidates import Improved
+
+    improved = Improved([])
+    search(graph, context, Clock(), improved)
+    return improved, context
+
+
+def test_cuts_are_at_the_narrowest_places_and_equal_blocks_become_equal_regions():
+    regions = partition(tower(24), least=12, most=30)
+    assert sum(len(region.graph.nodes) - len(region.leaving) for region in regions) == len(tower(24).nodes)
+    assert all(len(region.leaving) == 1 for region in regions)
+    assert len({region.key for region in regions}) <= 3  # the first and the last differ
+    for region in regions:
+        check_structure(region.graph)
+
+
+def test_twice_as_many_layers_are_no_more_searches():
+    (few, _), (many, _) = searched(tower(12)), searched(tower(36))
+    assert few.statistics["searched"] == many.statistics["searched"]
+    assert many.statistics["regions"] >= 2.5 * few.statistics["regions"]
+    assert few.statistics["terms"] == many.statistics["terms"]
+
+
+def test_each_layer_gets_the_same_rewrites_with_its_own_weights():
+    few, many = optimize(tower(8), target="roofline"), optimize(tower(24), target="roofline")
+    assert few.graph.node_count() * 3 == many.graph.node_count()
+    assert any("copy_of" in step for step in many.trace.steps)
+    for step in many.trace.steps:
+        source = many.trace.steps[step["copy_of"]] if "copy_of" in step else step
+        assert (source["rule"], "copy_of" in source) == (step["rule"], False)
+    assert same_graph(many.trace.replay(many.original), many.graph)
+    assert many.report["validation"]["ok"] and not many.report["warnings"]
+
+
+@pytest.mark.parametrize("special", [np.ones(WIDTH), np.zeros(WIDTH), np.full(WIDTH, 1e38), np.arange(WIDTH) - 2.0])
+def test_a_layer_with_special_weights_is_searched_by_itself(special: np.ndarray):
+    graph = tower(24, {11: special.astype(np.float32)})
+    result = optimize(graph, target="roofline")
+    assert result.report["validation"]["ok"] and not result.report["warnings"]
+    assert same_graph(result.trace.replay(result.original), result.graph)
+    assert result.report["search"]["searched"] > searched(tower(24))[0].statistics["searched"]
+
+
+def test_the_result_costs_hardly_more_than_that_of_the_whole_search(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(by_region, "partition", partition)
+    graph = samples.bert(layers=6, hidden=16, heads=2)
+    infer(graph)
+    (parts, _), (one, _) = searched(graph), searched(graph, whole)
+    best = [min(each.predicted for each in found.candidates) for found in (parts, one)]
+    assert best[0] <= best[1] * 1.01
+    assert parts.predicted_input == pytest.approx(one.predicted_input)
+
+
+def test_a_rewrite_across_a_cut_is_found():
+    b = Builder("chain", opset=17)
+    value = b.input("x", "float32", ["n", 4])
+    for count in range(60):  # each pair of Transpose is one rewrite; wherever the cuts are, some pair is cut
+        value = b.Transpose(value, perm=(1, 0))
+        if count % 2:
+            value = b.Sin(value)
+    b.output(value, "y")
+    graph = b.graph()
+    infer(graph)
+    improved, _ = searched(graph)
+    assert min(each.graph.node_count() for each in improved.candidates) == 30
+
+
+def test_two_runs_give_the_same_bytes():
+    one, two = (optimize(tower(16), target="roofline") for _ in range(2))
+    assert str(one.graph) == str(two.graph)
+    assert one.trace.to_dict() == two.trace.to_dict()
+
+
+def test_steps_replay_and_name_no_value_twice():
+    improved, _ = searched(tower(16, shared=True))
+    for candidate in improved.candidates:
+        steps = candidate.rewrites()
+        made = list(itertools.chain.from_iterable(node.outputs for step in steps for node in step.patch.add))
+        assert len(made) == len(set(made))
+        assert same_graph(replay(tower(16, shared=True), steps), candidate.graph)
+
+
+def test_equal_keys_are_equal_but_for_float_elements():
+    ones = Constant.of(np.ones(WIDTH, np.float32)).array
+    plain, special = (partition(tower(6, scales), least=12, most=30) for scales in ({}, {2: ones}))
+    assert [one.key == two.key for one, two in zip(plain, special, strict=True)].count(False) == 1
