@@ -46,23 +46,33 @@ def _function(name: str, alpha: float, beta: float) -> Activation:
     return table[name]
 
 
-def activations(attrs: Mapping[str, object], default: Sequence[str], directions: int,
-                dtype: np.dtype) -> list[list[Activation]]:
-    """The activation functions of each direction. Alphas and betas go, in order, to the functions that have one."""
+def named_activations(attrs: Mapping[str, object], default: Sequence[str],
+                      directions: int) -> list[list[tuple[str, float, float]]]:
+    """The activation functions of each direction: name in small letters, alpha, beta (0 where it has none).
+
+    Alphas and betas go, in order, to the functions that have one.
+    """
     names = [str(name).lower() for name in attrs.get("activations") or ()]  # type: ignore[attr-defined]
     if not names:
         names = [name.lower() for name in default] * directions
     alphas = iter(attrs.get("activation_alpha") or ())  # type: ignore[call-overload]
     betas = iter(attrs.get("activation_beta") or ())  # type: ignore[call-overload]
-    found: list[Activation] = []
+    found: list[tuple[str, float, float]] = []
     for name in names[: len(default) * directions]:
         alpha, beta = _PARAMETERS.get(name, (None, None))
         alpha = None if alpha is None else next(alphas, alpha)
         beta = None if beta is None else next(betas, beta)
-        found.append(_function(name, dtype.type(alpha or 0), dtype.type(beta or 0)))
+        found.append((name, float(alpha or 0), float(beta or 0)))
     if len(found) < len(default) * directions:
         raise NotImplementedError(f"{len(names)} activations for {directions} directions")
     return [found[i * len(default):(i + 1) * len(default)] for i in range(directions)]
+
+
+def activations(attrs: Mapping[str, object], default: Sequence[str], directions: int,
+                dtype: np.dtype) -> list[list[Activation]]:
+    """The activation functions of each direction."""
+    return [[_function(name, dtype.type(alpha), dtype.type(beta)) for name, alpha, beta in each]
+            for each in named_activations(attrs, default, directions)]
 
 
 def _clipped(attrs: Mapping[str, object]) -> Activation:
