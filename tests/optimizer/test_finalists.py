@@ -15,6 +15,7 @@ from cost_model.timings import Timings
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph
+from optimizer import finalists
 from optimizer.context import Context, open_context
 from optimizer.finalists import INPUT, Finalist, Outcome, race
 from optimizer.looks import dominates
@@ -131,6 +132,14 @@ def test_only_what_is_slower_twice_at_another_size_is_out(tmp_path: Path) -> Non
         context.sizes, context.more_sizes = {"n": 1}, [{"n": 2}]
         entries = [Finalist(INPUT, graph_of(before), list), Finalist("new", graph_of(leaner), list)]
         assert race(entries, context).ranked[0].name == winner
+
+
+def test_what_sessions_cannot_hold_is_ranked_without_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finalists, "HELD_BYTES", -1)
+    for predicted, winner in ((9 * MICROSECOND, "new"), (11 * MICROSECOND, INPUT)):
+        name, sessions, outcome = looked(tmp_path, OTHER, [(1.0,)], predicted)
+        assert (name, sessions) == (winner, 0)
+        assert outcome.comparison is None and "not measured as a whole" in outcome.note
 
 
 def test_dominates() -> None:
