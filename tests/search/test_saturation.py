@@ -15,12 +15,26 @@ import pytest
 from graphs.errors import SearchFailed
 from rules.catalogue import all_rules
 from search import Budget, saturate
+from search.budget import LOW
+from search.child import Job, RuleName, path_of
+from search.encode import encode
 from search.saturation import OVERFLOW, Refusals
+from search.worker import Worker
 from tests.search import samples, samples_bad
 from tests.search.samples import SOUND, graph_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RELU = "graph opset 17 (x: float32[2, 3]) -> (y) { t = Relu(x) y = Relu(t) }"
+
+
+SHIFTED = """graph opset 17 (x: float32[2, 3]) -> (y) {
+    a = constant float32[3] [1, 2, 3]
+    w = constant float32[3, 2] [1, 2, 3, 4, 5, 6]
+    t = Add(x, a)
+    u = MatMul(t, w)
+    v = Transpose(u, perm=[1, 0])
+    y = Softmax(v, axis=0)
+}"""
 
 
 def test_equal_forms_share_a_class() -> None:
@@ -184,7 +198,6 @@ def test_searches_run_at_the_same_time() -> None:
 PROGRAM = """
 import hashlib, pickle
 from search import Budget, saturate
-from search.saturation import OVERFLOW, Refusals
 from search.extract import exact, greedy, node_count
 from search.build import build_graph
 from search.trace import rebuild
@@ -198,6 +211,23 @@ for choose in (exact, greedy):
     text += [print_graph(built), [str(s) for s in rebuild(graph, found, exact(found, node_count), built)]]
 print(hashlib.sha256(repr(text).encode()).hexdigest())
 """
+
+
+def test_a_process_that_was_used_before_answers_like_a_new_one() -> None:
+    names = [RuleName(rule.guard.__module__, path_of(rule), rule.name) for rule in all_rules()]
+    other, wanted = (Job(encode(graph_of(text)).tables, names, LOW) for text in (RELU, SHIFTED))
+    answers = []
+    for before in ([], [other, wanted, other]):
+        worker = Worker()
+        for each in before:
+            assert worker.ask(each)[1] == ""
+        outcome, reason = worker.ask(wanted)
+        worker.kill()
+        assert outcome is not None and not reason
+        tables = outcome.tables
+        answers.append(repr((outcome.classes, outcome.firings, outcome.refusals, outcome.matches, outcome.stop,
+                             tables.terms, tables.heads, tables.types, tables.attrs, tables.leaves)))
+    assert answers[0] == answers[1] and len(answers[0]) > 1000
 
 
 def test_two_runs_with_different_hash_seeds_give_the_same_tables() -> None:
