@@ -24,7 +24,9 @@ HANDS_ON: dict[str, tuple[int, ...]] = {
     "ScatterElements": (0, 2),
 }  # fmt: skip
 # (operator, input) whose elements are positions along an axis of input 0.
-INDICES = {("Gather", 1), ("GatherElements", 1), ("ScatterElements", 1), ("Scatter", 1)}
+INDICES = {("Gather", 1), ("GatherElements", 1), ("ScatterElements", 1), ("Scatter", 1),
+           ("SoftmaxCrossEntropyLoss", 1), ("NegativeLogLikelihoodLoss", 1)}
+_LABELS = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")  # they count along axis 1
 # (domain, operator) -> positions of indices, each with the input whose first axis they count along.
 TABLES: dict[tuple[str, str], dict[int, int]] = {
     ("com.microsoft", "EmbedLayerNormalization"): {0: 2, 1: 4, 8: 3},
@@ -176,7 +178,7 @@ def _axis_size(type_: TensorType | None, axis: object) -> DimLike | None:
 def _index_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
     for position, name in enumerate(node.inputs):
         if (node.op, position) in INDICES:
-            size = _axis_size(finder.type(node.inputs[0]), node.attrs.get("axis", 0))
+            size = _axis_size(finder.type(node.inputs[0]), node.attrs.get("axis", 1 if node.op in _LABELS else 0))
             yield name, Constraint("index", 0, size, reason=node.label)
     for position, table in TABLES.get((node.domain, node.op), {}).items():
         if max(position, table) < len(node.inputs) and node.inputs[position]:

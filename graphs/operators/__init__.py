@@ -15,7 +15,7 @@ from ..ir import Node
 from .record import REQUIRED, RUNTIME, Contents, Operator, Site
 
 FAMILIES = (
-    "elementwise", "linear", "convolution", "normalization", "reduction", "movement", "indexing", "recurrent",
+    "elementwise", "linear", "convolution", "normalization", "losses", "reduction", "movement", "indexing", "recurrent",
     "attention", "quantization", "control_flow", "random", "contrib", "contrib_attention", "contrib_quantization",
 )  # fmt: skip
 

@@ -309,6 +309,18 @@ def gather_elements(m: Maker) -> Value:
     return m.op("GatherElements", value, m.rng.integers(0, shape[axis], shape), axis=axis)
 
 
+def loss(op: str) -> Recipe:
+    """Scores of classes along axis 1, and labels."""
+    def make(m: Maker) -> object:
+        scores = m.pick(("float32",), low=2)
+        shape = tuple(size_of(scores, each) for each in range(rank_of(scores)))
+        if 0 in shape:
+            raise Refused
+        labels = m.rng.integers(0, shape[1], (shape[0], *shape[2:]))
+        return m.op(op, scores, labels, reduction=m.one_of(("mean", "sum", "none")))
+    return make
+
+
 def gather_nd(m: Maker) -> Value:
     value = m.pick(ANY, low=1)
     size = size_of(value, 0)
@@ -463,6 +475,7 @@ OTHERS: dict[str, Recipe] = {
     "BatchNormalization": over_channels("BatchNormalization", 4),
     "InstanceNormalization": over_channels("InstanceNormalization", 2), "LayerNormalization": layer_norm,
     "LpNormalization": along("LpNormalization", ("float32",)),
+    **{op: loss(op) for op in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")},
     "Softmax": along("Softmax"), "LogSoftmax": along("LogSoftmax"),
     "Hardmax": along("Hardmax", ("float32",), sure=True),
     **{op: reduction(op, NUMBER) for op in ("ReduceSum", "ReduceMax", "ReduceMin")},

@@ -14,7 +14,7 @@ from onnx.backend.test.loader import load_model_tests
 
 from tests.runtime.kernels.harness import canonical, check_close, check_types, evaluate_ours, plain_attribute
 
-FAMILIES = ("convolution", "normalization", "recurrent", "attention", "quantization", "random")
+FAMILIES = ("convolution", "normalization", "recurrent", "attention", "quantization", "random", "losses")
 # Test -> why our kernel is right or cannot follow.
 EXCEPTIONS = {
     "test_training_dropout": "expects NumPy's legacy random stream",
