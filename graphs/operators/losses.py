@@ -32,7 +32,8 @@ def _loss(site: Site) -> list[Type | None]:
     if scores is None:
         return [None] * site.outputs
     loss = TensorType(scores.dtype, shape if site.attrs["reduction"] == "none" else ())
-    return [loss, scores][: site.outputs]
+    found: list[Type | None] = [loss, scores]
+    return found[: site.outputs]
 
 
 _ATTRS = {"reduction": "mean", "ignore_index": None}
