@@ -111,6 +111,7 @@ def _called(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunc
         return None
     from graphs.onnx_io.functions import inline_functions
 
+    from .fusion import fused_function, is_exact_call, is_fused_call
     from .program import Program
     from .reference import single_node_graph
 
@@ -119,11 +120,15 @@ def _called(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunc
     if graph.functions:
         return None
     # Nodes of a body are no nodes of the model: none of them is replaced.
-    program = Program(graph, replace(context, hooks=replace(context.hooks, function=None)))
+    inner = replace(context, hooks=replace(context.hooks, function=None))
+    if is_fused_call(node):
+        run = fused_function(graph, is_exact_call(node), inner)
+    else:
+        run = Program(graph, inner).run
     positions = [node.inputs.index(name) for name in graph.inputs]
 
     def call(values: Values) -> Values:
-        found = dict(zip(graph.outputs, program.run([values[position] for position in positions])))
+        found = dict(zip(graph.outputs, run([values[position] for position in positions])))
         return [found.get(name) for name in node.outputs]
 
     return call

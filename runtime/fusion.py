@@ -12,6 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import onnx
+import onnx.helper
+
 from graphs import dims
 from graphs.constants import Constant
 from graphs.ir import Graph, Node
@@ -26,6 +29,8 @@ from .program import Program
 
 DOMAIN, OP = "egraft", "Fused"
 BODY, EXACT = "body", "exact"
+CALL, EXACT_CALL = "Fused_", "FusedExact_"  # how names of functions begin
+_FIRST_IR_WITH_FUNCTIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,22 +188,27 @@ def prepare_fused(node: Node, context: Context) -> NodeFunction:
     """The function of a Fused node."""
     body = node.attrs[BODY]
     assert isinstance(body, Graph)
-    watched = context.hooks != Hooks()
+    # Nodes of a body are no nodes of the model: none of them is replaced.
+    inner = replace(context, hooks=replace(context.hooks, function=None))
+    return fused_function(body, bool(node.attrs.get(EXACT)), inner)
+
+
+def fused_function(body: Graph, exact: bool, context: Context) -> NodeFunction:
+    """A body as one kernel, or node by node where there is none."""
     slow: list[Program] = []
 
     def by_nodes(values: Values) -> Values:
-        if not slow:  # nodes of a body are no nodes of the model: none of them is replaced
-            slow.append(Program(body, replace(context, hooks=replace(context.hooks, function=None))))
+        if not slow:
+            slow.append(Program(body, context))
         return slow[0].run(values)
 
-    if watched or unavailable() is not None:
+    if context.hooks != Hooks() or unavailable() is not None:
         return by_nodes
-    kernel = kernel_of(body, bool(node.attrs.get(EXACT)))
-    threads = context.threads
+    kernel = kernel_of(body, exact)
 
     def call(values: Values) -> Values:
         try:
-            return kernel(*values, threads=threads)
+            return kernel(*values, threads=context.threads)
         except NotFusable:
             return by_nodes(values)
 
@@ -226,6 +236,46 @@ class _Body:
 @lru_cache(maxsize=1024)
 def _kernel(body: _Body, exact: bool) -> FusedKernel:
     return FusedKernel(body.graph, exact)
+
+
+def as_functions(graph: Graph) -> Graph:
+    """A copy whose Fused nodes are calls of model-local functions, as an ONNX file can hold them. Their bodies are
+    plain ONNX, so that any runtime can run them; this one knows their names and runs each as one kernel again."""
+    from graphs.onnx_io import to_model_proto
+
+    made = graph.copy()
+    for each in made.walk():
+        for index, node in enumerate(each.nodes):
+            body = node.attrs.get(BODY) if is_fused(node) else None
+            if not isinstance(body, Graph):
+                continue
+            name = f"{EXACT_CALL if node.attrs.get(EXACT) else CALL}{signature(body)[:16]}"
+            key = DOMAIN, name, ""
+            if key not in made.functions:
+                made.functions[key] = _function(name, to_model_proto(body))
+            each.nodes[index] = Node(name, node.inputs, node.outputs, {}, DOMAIN, node.name, 0, node.doc,
+                                     dict(node.metadata), node.origins)
+    if made.functions:
+        made.opsets.setdefault(DOMAIN, 1)
+        made.ir_version = max(made.ir_version, _FIRST_IR_WITH_FUNCTIONS)
+    return made
+
+
+def _function(name: str, model: onnx.ModelProto) -> onnx.FunctionProto:
+    body = model.graph
+    constants = [onnx.helper.make_node("Constant", [], [each.name], value=each) for each in body.initializer]
+    return onnx.helper.make_function(DOMAIN, name, [each.name for each in body.input],
+                                     [each.name for each in body.output], [*constants, *body.node], model.opset_import)
+
+
+def is_fused_call(node: Node) -> bool:
+    """Whether a node calls a function that `as_functions` made."""
+    return node.domain == DOMAIN and node.op.startswith((CALL, EXACT_CALL))
+
+
+def is_exact_call(node: Node) -> bool:
+    """Whether such a call is of class exact."""
+    return node.op.startswith(EXACT_CALL)
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Type]:

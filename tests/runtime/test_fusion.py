@@ -1,13 +1,16 @@
 """Fused nodes: what they mean, that they run as one kernel, and how they run where there is none."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from graphs import load, save
 from graphs.ir import Graph
 from graphs.text import parse_graph
 from runtime import Session, fusion, run, validate
 from runtime.codegen.c import FusedKernel, unavailable
-from runtime.fusion import Group, body_of, fuse, is_fused, signature
+from runtime.fusion import Group, as_functions, body_of, fuse, is_fused, signature
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 NORM = """graph "g" opset 18 (x: float32[n, m], r: float32[n, m], g: float32[m]) -> (y, u) {
@@ -134,3 +137,32 @@ def test_a_fused_node_prints() -> None:
     again = parse_graph(text)
     assert any(is_fused(node) for node in again.nodes)
     np.testing.assert_allclose(run(again, feeds())["y"], expected(feeds()), rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("exact", [False, True])
+def test_fused_nodes_go_into_a_file_and_are_recognized_again(exact: bool, tmp_path: Path,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = parse_graph("""graph "g" opset 18 (a: float32[n], b: float32[n]) -> (y) {
+      k = constant float32[] 0.5
+      p = Mul(a, b)
+      q = Add(p, k)
+      r = Relu(q)
+      t = Neg(r)
+      y = Mul(t, b)
+    }""")
+    groups = [Group((0, 1), "q"), Group((2, 3, 4), "y")]
+    save(as_functions(fuse(graph, groups, exact)), tmp_path / "m.onnx")
+    given = {name: np.random.default_rng(len(name)).standard_normal(300).astype(np.float32) for name in "ab"}
+    want = run(graph, given)["y"]
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, given)[0], want, rtol=1e-6, atol=1e-6)
+    calls: list[bool] = []
+    plain = FusedKernel.__call__
+    monkeypatch.setattr(FusedKernel, "__call__",
+                        lambda self, *a, **k: calls.append(self.exact) or plain(self, *a, **k))
+    loaded = load(tmp_path / "m.onnx")
+    assert len(loaded.nodes) == 2
+    np.testing.assert_array_equal(run(loaded, given)["y"], want)
+    assert calls == [exact, exact]

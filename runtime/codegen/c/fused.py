@@ -17,6 +17,7 @@ import numpy as np
 from graphs import dtypes
 from graphs.errors import EgraftError
 from graphs.ir import Graph
+from graphs.types import TensorType
 
 from .compiler import Function, compiled
 from .lowering import Lowering, Values
@@ -100,12 +101,14 @@ class FusedKernel:
 
     def plan(self, *arrays: np.ndarray) -> Plan:
         """What a call with these arrays does."""
+        typed = self.graph.copy()
         for name, each in zip(self.graph.inputs, arrays):
             type_ = self.graph.type_of(name)
-            if type_ is None or dtypes.numpy_dtype(type_.dtype) != each.dtype:
+            if type_ is not None and dtypes.numpy_dtype(type_.dtype) != each.dtype:
                 raise NotFusable(f"{name} is {each.dtype}, the graph wants {type_}")
-        return plan_of(self.graph, {name: each.shape for name, each in zip(self.graph.inputs, arrays)},
-                       {name: _elements(each) for name, each in zip(self.graph.inputs, arrays)}, self.exact)
+            typed.types[name] = TensorType(dtypes.name_of(each.dtype), each.shape)
+        return plan_of(typed, {name: each.shape for name, each in zip(typed.inputs, arrays)},
+                       {name: _elements(each) for name, each in zip(typed.inputs, arrays)}, self.exact)
 
     def _planned(self, key: tuple[Any, ...], arrays: Sequence[np.ndarray]) -> Plan | NotFusable:
         known = self._plans.get(key)

@@ -58,71 +58,79 @@ EG_EXTREMES(unsigned long long, m)
 #pragma omp declare reduction(eg_smaller : double : omp_out = eg_min_d(omp_out, omp_in)) initializer(omp_priv = EG_INFINITY)
 
 #ifndef EG_EXACT
+// Nothing is contracted into fused multiply-adds (a compiler that does so loses signs of zeros): they are asked for here.
+#if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+#define eg_fmaf __builtin_fmaf
+#define eg_fma __builtin_fma
+#else
+#define eg_fmaf(a, b, c) ((a) * (b) + (c))
+#define eg_fma(a, b, c) ((a) * (b) + (c))
+#endif
 // e^x = 2^k e^r with |r| <= ln(2)/2, e^r = 1 + r + r^2 P(r); 2^k in two factors, so that subnormal results are right.
 EG_DEVICE float eg_expf(float x) {
   const float a = x > 89.0f ? 89.0f : x, c = a < -104.0f ? -104.0f : a;
-  const float t = c * 1.44269504f + 12582912.0f, n = t - 12582912.0f;  // 1.5 * 2^23 rounds to an integer
-  const float r = (c - n * 0.693359375f) - n * -2.12194440e-4f;       // ln(2) in two parts
+  const float t = eg_fmaf(c, 1.44269504f, 12582912.0f), n = t - 12582912.0f;  // 1.5 * 2^23 rounds to an integer
+  const float r = eg_fmaf(n, 2.12194440e-4f, eg_fmaf(n, -0.693359375f, c));  // ln(2) in two parts
   float p = 0x1.6dbac6p-10f;
-  p = p * r + 0x1.124144p-7f;
-  p = p * r + 0x1.555456p-5f;
-  p = p * r + 0x1.555486p-3f;
-  p = p * r + 0.5f;
+  p = eg_fmaf(p, r, 0x1.124144p-7f);
+  p = eg_fmaf(p, r, 0x1.555456p-5f);
+  p = eg_fmaf(p, r, 0x1.555486p-3f);
+  p = eg_fmaf(p, r, 0.5f);
   const int k = (int)(eg_float_bits(t) - 0x4b400000u), h = k >> 1;
   const float low = eg_bits_float((unsigned)(h + 127) << 23), high = eg_bits_float((unsigned)(k - h + 127) << 23);
-  return (p * r * r + r + 1.0f) * low * high;
+  return (eg_fmaf(p * r, r, r) + 1.0f) * low * high;
 }
 EG_DEVICE double eg_exp(double x) {
   const double a = x > 710.0 ? 710.0 : x, c = a < -746.0 ? -746.0 : a;
-  const double t = c * 1.4426950408889634 + 6755399441055744.0, n = t - 6755399441055744.0;
-  const double r = (c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  const double t = eg_fma(c, 1.4426950408889634, 6755399441055744.0), n = t - 6755399441055744.0;
+  const double r = eg_fma(n, -0x1.a39ef35793c76p-33, eg_fma(n, -0x1.62e42feep-1, c));
   double p = 0x1.af84ae9e8808fp-26;
-  p = p * r + 0x1.28b46914a4b95p-22;
-  p = p * r + 0x1.71dde099839c7p-19;
-  p = p * r + 0x1.a019922bdeb77p-16;
-  p = p * r + 0x1.a01a01ba6017ep-13;
-  p = p * r + 0x1.6c16c187423c9p-10;
-  p = p * r + 0x1.111111110d84dp-7;
-  p = p * r + 0x1.555555554f8e7p-5;
-  p = p * r + 0x1.5555555555560p-3;
-  p = p * r + 0x1.000000000000dp-1;
+  p = eg_fma(p, r, 0x1.28b46914a4b95p-22);
+  p = eg_fma(p, r, 0x1.71dde099839c7p-19);
+  p = eg_fma(p, r, 0x1.a019922bdeb77p-16);
+  p = eg_fma(p, r, 0x1.a01a01ba6017ep-13);
+  p = eg_fma(p, r, 0x1.6c16c187423c9p-10);
+  p = eg_fma(p, r, 0x1.111111110d84dp-7);
+  p = eg_fma(p, r, 0x1.555555554f8e7p-5);
+  p = eg_fma(p, r, 0x1.5555555555560p-3);
+  p = eg_fma(p, r, 0x1.000000000000dp-1);
   const long long k = (long long)(eg_double_bits(t) - 0x4338000000000000ull), h = k >> 1;
   const double low = eg_bits_double((unsigned long long)(h + 1023) << 52);
   const double high = eg_bits_double((unsigned long long)(k - h + 1023) << 52);
-  return (p * r * r + r + 1.0) * low * high;
+  return (eg_fma(p * r, r, r) + 1.0) * low * high;
 }
 // x A(x^2) / B(x^2), fitted to the least greatest relative error; beyond the fit the function is 1 in float.
 EG_DEVICE float eg_tanhf(float x) {
   const float s = fabsf(x), c = s > 9.02f ? 9.02f : s, w = c * c;
   float a = 0x1.43335cp-35f;
-  a = a * w + 0x1.dd7e14p-24f;
-  a = a * w + 0x1.629db6p-15f;
-  a = a * w + 0x1.220ef8p-8f;
-  a = a * w + 0x1.20c06ep-3f;
-  a = a * w + 1.0f;
+  a = eg_fmaf(a, w, 0x1.dd7e14p-24f);
+  a = eg_fmaf(a, w, 0x1.629db6p-15f);
+  a = eg_fmaf(a, w, 0x1.220ef8p-8f);
+  a = eg_fmaf(a, w, 0x1.20c06ep-3f);
+  a = eg_fmaf(a, w, 1.0f);
   float b = 0x1.9599c6p-29f;
-  b = b * w + 0x1.5d7b18p-19f;
-  b = b * w + 0x1.06949ep-11f;
-  b = b * w + 0x1.de6e24p-6f;
-  b = b * w + 0x1.e5b58cp-2f;
-  b = b * w + 1.0f;
+  b = eg_fmaf(b, w, 0x1.5d7b18p-19f);
+  b = eg_fmaf(b, w, 0x1.06949ep-11f);
+  b = eg_fmaf(b, w, 0x1.de6e24p-6f);
+  b = eg_fmaf(b, w, 0x1.e5b58cp-2f);
+  b = eg_fmaf(b, w, 1.0f);
   const float y = c * a / b, m = y > 1.0f ? 1.0f : y, z = s >= 9.02f ? 1.0f : m;
   return copysignf(z, x);
 }
 EG_DEVICE float eg_erff(float x) {
   const float s = fabsf(x), c = s > 3.92f ? 3.92f : s, w = c * c;
   float a = 0x1.132898p-19f;
-  a = a * w + 0x1.2ab87ap-12f;
-  a = a * w + 0x1.ed9052p-9f;
-  a = a * w + 0x1.b01deep-5f;
-  a = a * w + 0x1.85f386p-3f;
-  a = a * w + 0x1.20dd74p+0f;
+  a = eg_fmaf(a, w, 0x1.2ab87ap-12f);
+  a = eg_fmaf(a, w, 0x1.ed9052p-9f);
+  a = eg_fmaf(a, w, 0x1.b01deep-5f);
+  a = eg_fmaf(a, w, 0x1.85f386p-3f);
+  a = eg_fmaf(a, w, 0x1.20dd74p+0f);
   float b = 0x1.3f895cp-15f;
-  b = b * w + 0x1.30c00ap-10f;
-  b = b * w + 0x1.ea827ap-7f;
-  b = b * w + 0x1.d363d4p-4f;
-  b = b * w + 0x1.01100cp-1f;
-  b = b * w + 1.0f;
+  b = eg_fmaf(b, w, 0x1.30c00ap-10f);
+  b = eg_fmaf(b, w, 0x1.ea827ap-7f);
+  b = eg_fmaf(b, w, 0x1.d363d4p-4f);
+  b = eg_fmaf(b, w, 0x1.01100cp-1f);
+  b = eg_fmaf(b, w, 1.0f);
   const float y = c * a / b, m = y > 1.0f ? 1.0f : y, z = s >= 3.92f ? 1.0f : m;
   return copysignf(z, x);
 }
