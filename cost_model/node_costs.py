@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from graphs.ir import Graph, Node
 
 from .costs import Cost, NodeInput, NodeSpec
+from .neighbourhoods import Neighbourhood, Places, saving
 from .peaks import Peaks
 from .probe import output_types
 from .records import Record
@@ -137,6 +139,37 @@ class NodeCosts:
         seconds = time.perf_counter() - start
         self.budget_seconds = max(0.0, self.budget_seconds - seconds)
         return Measured(done, seconds, len(todo) - done)
+
+    def neighbourhoods(self, graph: Graph) -> list[tuple[Neighbourhood, float]]:
+        """Nodes of a graph that the target runs as one kernel, with the seconds that this saves (negative: costs).
+
+        What was not measured yet is measured within the budget, and what is left then saves nothing. Raises
+        FrozenMiss where something would have to be measured and the database is frozen.
+        """
+        if self.target.place is None or not self.target.measures:
+            return []
+        places = Places(graph, self.sizes, self.threads)
+        costs: dict[str, Cost] = {}
+        found: list[tuple[Neighbourhood, float]] = []
+        for each in self.target.neighbourhoods(graph, self.timings):
+            key = places.key(each)
+            if key not in costs:
+                costs[key] = self._together(key, places, each)
+            found.append((each, saving([self.cost_of(spec) for spec in places.specs(each)], costs[key])))
+        return [row for row in found if row[1]]
+
+    def _together(self, key: str, places: Places, each: Neighbourhood) -> Cost:
+        """Infinite seconds where they are not known."""
+        record = self.timings.get(key, *self.target.place) if self.target.place is not None else None
+        if record is not None and not (record.failed and self._may_measure()):
+            found = cost_from(record, "database")
+        elif self.budget_seconds <= 0:
+            return Cost(math.inf, "unsupported", note="not measured: the budget was used up")
+        else:
+            start = time.perf_counter()
+            found = self.target.measure_neighbourhood(places, each, self.timings)
+            self.budget_seconds = max(0.0, self.budget_seconds - (time.perf_counter() - start))
+        return found if found.is_measured else dataclasses.replace(found, seconds=math.inf)
 
     def sources(self) -> dict[str, int]:
         """How many signatures are known in which way; for reports."""

@@ -18,11 +18,13 @@ from search import trace as search_trace
 from search.saturation import Firing
 from search.saying import Speaker
 from search.steps import INLINE_ELEMENTS, Step
+from search.tiles import Tile, saved
 
 from . import meanwhile
 from .candidates import Candidate, Improved
 from .context import Context
 from .progress import Clock
+from .together import learn
 
 # Ties between forms of equal time go to the one with fewer nodes.
 TIE_SECONDS = 1e-9
@@ -45,6 +47,7 @@ class Prices:
     def __init__(self, saturated: Saturated, context: Context) -> None:
         self.saturated = saturated
         self.costs = context.costs
+        self.tiles: list[Tile] = []  # what the target runs as one kernel
         self._values = _small_constants(saturated)
         self._specs: dict[int, NodeSpec] = {}
         self._signatures: dict[int, str] = {}
@@ -190,8 +193,9 @@ def tell(improved: Improved, saturated: Saturated, selections: Mapping[str, extr
 
 
 def total(selection: extract.Selection, prices: Prices) -> float:
-    """Predicted seconds of a selection: each chosen node once."""
-    return sum(prices(enode) for enode in selection.choice.values())
+    """Predicted seconds of a selection: each chosen node once, less what the target saves by joining nodes."""
+    alone = sum(prices(enode) for enode in selection.choice.values())
+    return max(0.0, alone - saved(selection.choice, prices.saturated.outputs, prices.tiles))
 
 
 def select(saturated: Saturated, prices: Prices, context: Context, enter: Callable[[str], None],
@@ -206,25 +210,36 @@ def select(saturated: Saturated, prices: Prices, context: Context, enter: Callab
             if not _measure_chosen(saturated, best, prices, context):
                 break
         # Until all that is chosen was measured: a later run with the same database then chooses the same.
-        for _ in range(EXACT_ROUNDS):
-            best = extract.exact(saturated, prices, context.effort.extract_seconds)
-            if not _measure_chosen(saturated, best, prices, context):
-                break
-        else:
-            best = None
+        best = _settled(saturated, prices, context)
+        if best is not None:
+            best = learn(saturated, best, prices.tiles, context,
+                         lambda: _settled(saturated, prices, context) or _fastest(saturated, prices, context))
     enter("extract")
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
-        selections["fastest predicted"] = best or extract.exact(saturated, prices, context.effort.extract_seconds)
+        selections["fastest predicted"] = best or _fastest(saturated, prices, context)
         predicted = total(selections["fastest predicted"], prices)
         if alone and predicted < SMALL_SECONDS:  # larger models: too dear to measure
             selections["rewritten"] = extract.exact(saturated, Rewritten(prices, predicted),
-                                                    context.effort.extract_seconds)
+                                                    context.effort.extract_seconds, tiles=prices.tiles)
     if context.options.objective == "memory":
         selections["fewest bytes"] = extract.exact(saturated, count_bytes(saturated, context.sizes),
                                                    context.effort.extract_seconds)
     selections["fewest nodes"] = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
     return selections
+
+
+def _fastest(saturated: Saturated, prices: Prices, context: Context) -> extract.Selection:
+    return extract.exact(saturated, prices, context.effort.extract_seconds, tiles=prices.tiles)
+
+
+def _settled(saturated: Saturated, prices: Prices, context: Context) -> extract.Selection | None:
+    """The fastest choice all of whose nodes were measured; None where the rounds for that are used up."""
+    for _ in range(EXACT_ROUNDS):
+        best = _fastest(saturated, prices, context)
+        if not _measure_chosen(saturated, best, prices, context):
+            return best
+    return None
 
 
 def _measure_chosen(saturated: Saturated, selection: extract.Selection, prices: Prices, context: Context) -> bool:

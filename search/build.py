@@ -26,9 +26,15 @@ def build_graph(graph: Graph, saturated: Saturated, selection: Selection) -> Gra
     Inputs, outputs and everything else of the contract are those of `graph`. Raises SearchFailed where the types of
     the outputs would not be the same.
     """
-    built = Builder(graph, saturated, selection.choice).build()
+    return placed(graph, saturated, selection)[0]
+
+
+def placed(graph: Graph, saturated: Saturated, selection: Selection) -> tuple[Graph, list[ENode | None]]:
+    """The graph of a selection, and the e-node that each of its nodes is (none for an Identity before an output)."""
+    builder = Builder(graph, saturated, selection.choice)
+    built = builder.build()
     infer(built)
-    return checked(graph, built)
+    return checked(graph, built), [builder.enode_of.get(id(node)) for node in built.nodes]
 
 
 def checked(graph: Graph, built: Graph) -> Graph:
@@ -124,6 +130,7 @@ class Builder:
     names: NameSupply = field(init=False)
     values: dict[int, str] = field(init=False, default_factory=dict)
     produced: dict[int, tuple[str, ...]] = field(init=False, default_factory=dict)
+    enode_of: dict[int, ENode] = field(init=False, default_factory=dict)  # by the identity of the node
 
     def build(self) -> Graph:
         """The graph, in topological order, without inferred types of new values."""
@@ -140,6 +147,7 @@ class Builder:
             node = self._place(self.choice[cls])
             if node is not None:
                 made.append((cls, node))
+                self.enode_of[id(node)] = self.choice[cls]
         self.result.nodes = self._ordered(made)
         self._outputs()
         known = set(self.result.inputs) | set(self.result.outputs)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .saturated import ENode
 from .selection import Problem
+from .tiles import counted, outside_readers
 
 SCALE = 1e4  # what the start's cost is scaled to, so that the solver's absolute tolerances are small
 TIE = 1e-7  # of the start's cost: what a node more is worth where times are equal
@@ -107,9 +108,11 @@ class _Program:
     def __init__(self, problem: Problem, start: Mapping[int, ENode]) -> None:
         self.problem, self.model = problem, LinearModel()
         self.usable = candidates(problem, problem.reachable())
-        for cls, enode in start.items():  # the start itself must be expressible
-            if cls in self.usable and all(enode.index != each.index for each in self.usable[cls]):
-                self.usable[cls].append(enode)
+        for enode in start.values():  # the start itself must be expressible
+            self._keep(enode)
+        for tile in problem.tiles:
+            for index in sorted(tile.enodes):
+                self._keep(problem.saturated.enodes[index])
         self.price = max(problem.price(start), 1e-30)
         self.factor = SCALE / self.price
         self.component = _components(problem, self.usable)
@@ -119,6 +122,13 @@ class _Program:
         self._columns()
         for cls in self.usable:
             self._rows(cls)
+        self.tile_column: dict[int, int] = {}
+        self._tiles()
+
+    def _keep(self, enode: ENode) -> None:
+        """Let an e-node be chosen though another one of its class beats it."""
+        if enode.cls in self.usable and all(enode.index != each.index for each in self.usable[enode.cls]):
+            self.usable[enode.cls].append(enode)
 
     def _columns(self) -> None:
         problem, model = self.problem, self.model
@@ -150,11 +160,40 @@ class _Program:
                 terms = [(self.order_column[child], 1.0), (self.order_column[cls], -1.0)]
                 model.row([*terms, *((column, big) for column, _ in users)], -infinity, big - 1.0)
 
+    def _tiles(self) -> None:
+        """A column for each tile that can be chosen: 1 only if it counts, and if it costs, 0 only if it does not."""
+        model, infinity, sharing = self.model, highspy.kHighsInf, dict[int, list[int]]()
+        for position, tile in enumerate(self.problem.tiles):
+            members = [self.enode_column.get(index) for index in sorted(tile.enodes)]
+            if None in members or not tile.inner.isdisjoint(self.problem.roots):
+                continue
+            chosen = [(column, 1.0) for column in members if column is not None]
+            outside = [(self.enode_column[index], 1.0) for index in outside_readers(self.problem.saturated, tile)
+                       if index in self.enode_column]
+            own = self.tile_column[position] = model.column(-tile.saving * self.factor, 0.0, 1.0, True)
+            if tile.saving > 0:
+                for column in [*chosen, *outside]:
+                    inside = column in chosen
+                    model.row([(own, 1.0), (column[0], -1.0 if inside else 1.0)], -infinity, 0.0 if inside else 1.0)
+                for index in sorted(tile.enodes):
+                    sharing.setdefault(index, []).append(own)
+            else:
+                others = sorted({column for index in tile.enodes for column in sharing.get(index, ())})
+                terms = [*chosen, *((column, -1.0) for column, _ in outside), *((column, -1.0) for column in others)]
+                model.row([*terms, (own, -1.0)], -infinity, len(chosen) - 1.0)
+        for columns in dict.fromkeys(tuple(each) for each in sharing.values() if len(each) > 1):
+            model.row([(column, 1.0) for column in columns], -infinity, 1.0)
+
     def start(self, choice: Mapping[int, ENode]) -> list[float]:
         """Column values of a choice."""
         values = [0.0] * len(self.model.costs)
         depth: dict[int, int] = {}
-        for cls in _needed(self.problem, choice):
+        needed = _needed(self.problem, choice)
+        chosen = {cls: choice[cls] for cls in needed if cls not in self.problem.free}
+        for position in counted(chosen, self.problem.roots, self.problem.tiles):
+            if position in self.tile_column:
+                values[self.tile_column[position]] = 1.0
+        for cls in needed:
             if cls in self.problem.free:
                 if cls in self.class_column:
                     values[self.class_column[cls]] = 1.0

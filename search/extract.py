@@ -7,11 +7,12 @@ that differ, to be measured. None of them returns anything that costs more than 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from .saturated import ENode, Saturated
 from .selection import BYTE_COST, Cost, Problem, Selection, order_of, prepare
+from .tiles import Tile
 
 __all__ = ["Cost", "Selection", "diverse", "exact", "greedy", "incumbent", "node_count"]
 
@@ -21,9 +22,10 @@ def node_count(enode: ENode) -> float:
     return 1.0 if enode.kind in ("op", "opaque") else 0.0
 
 
-def incumbent(saturated: Saturated, cost: Cost, byte_cost: float = BYTE_COST) -> Selection:
+def incumbent(saturated: Saturated, cost: Cost, byte_cost: float = BYTE_COST,
+              tiles: Sequence[Tile] = ()) -> Selection:
     """The input graph as a selection (equal nodes merged)."""
-    problem = prepare(saturated, cost, byte_cost)
+    problem = prepare(saturated, cost, byte_cost, (), tiles)
     price = problem.price(saturated.incumbent)
     needed: dict[int, ENode] = {}
     stack = list(problem.roots)
@@ -46,15 +48,15 @@ def greedy(saturated: Saturated, cost: Cost, byte_cost: float = BYTE_COST,
 
 
 def exact(saturated: Saturated, cost: Cost, time_budget: float = 10.0, node_budget: int = 2_000,
-          byte_cost: float = BYTE_COST, forbidden: Collection[int] = ()) -> Selection:
+          byte_cost: float = BYTE_COST, forbidden: Collection[int] = (), tiles: Sequence[Tile] = ()) -> Selection:
     """The cheapest choice by integer programming, started from the best greedy choice or the input.
 
     `node_budget` bounds the branch-and-bound nodes (reproducible), `time_budget` is the emergency brake. `bound` and
-    `gap` of the result say what was proved.
+    `gap` of the result say what was proved. `tiles` are e-nodes that cost another amount together.
     """
     from .exact import solve  # the solver takes long to import
 
-    problem = prepare(saturated, cost, byte_cost, forbidden)
+    problem = prepare(saturated, cost, byte_cost, forbidden, tiles)
     start, name = _best_greedy(problem)
     price = problem.price(start)
     solution = solve(problem, start, time_budget, node_budget)
@@ -63,7 +65,7 @@ def exact(saturated: Saturated, cost: Cost, time_budget: float = 10.0, node_budg
         if found < price or (name != "input" and found <= price):
             return problem.finish(solution.choice, "exact", _at_most(solution.bound, found), solution.status)
     if name == "input":
-        selection = incumbent(saturated, cost, byte_cost)
+        selection = incumbent(saturated, cost, byte_cost, tiles)
         selection.bound, selection.status = _at_most(solution.bound, selection.cost), solution.status
         return selection
     return problem.finish(start, name, _at_most(solution.bound, price), solution.status)

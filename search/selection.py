@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .saturated import ENode, Saturated
+from .tiles import Tile, merged, saved
 
 Cost = Callable[[ENode], float]
 BYTE_COST = 1e-13  # what a byte that folding adds to the file costs, in seconds
@@ -47,14 +48,17 @@ class Problem:
     constants: dict[int, ENode]
     roots: list[int]
     forbidden: Collection[int] = ()
+    tiles: Sequence[Tile] = ()
 
     def children(self, enode: ENode) -> list[int]:
         """Classes that an e-node needs and that are chosen for."""
         return [child for child in enode.children if child not in self.free]
 
     def price(self, choice: Mapping[int, ENode]) -> float:
-        """The cost of a choice: every needed e-node once. Infinite where it has a hole or a cycle."""
-        total, done, open_ = 0.0, set(), set()
+        """The cost of a choice: every needed e-node once, less what tiles save. Infinite where it has a hole or a
+        cycle.
+        """
+        total, done, open_ = 0.0, set[int](), set[int]()
         stack = [(root, False) for root in self.roots]
         while stack:
             cls, leaving = stack.pop()
@@ -75,6 +79,8 @@ class Problem:
             total += self.cost[enode.index]
             stack.append((cls, True))
             stack += [(child, False) for child in enode.children]
+        if self.tiles:
+            total -= saved({cls: choice[cls] for cls in done if cls not in self.free}, self.roots, self.tiles)
         return total
 
     def finish(self, choice: Mapping[int, ENode], method: str, bound: float | None = None,
@@ -104,7 +110,7 @@ class Problem:
 
 
 def prepare(saturated: Saturated, cost: Cost, byte_cost: float = BYTE_COST,
-            forbidden: Collection[int] = ()) -> Problem:
+            forbidden: Collection[int] = (), tiles: Iterable[Tile] = ()) -> Problem:
     """Price all e-nodes. `forbidden`: indices of e-nodes that may not be chosen."""
     left_out = set(forbidden)
     constants = _constant_choice(saturated, left_out)
@@ -122,7 +128,8 @@ def prepare(saturated: Saturated, cost: Cost, byte_cost: float = BYTE_COST,
         if cls not in free and math.isinf(prices[enode.index]):
             prices[enode.index] = 1e9
             usable.setdefault(cls, []).append(enode)
-    return Problem(saturated, prices, usable, free, constants, list(dict.fromkeys(saturated.outputs)), left_out)
+    return Problem(saturated, prices, usable, free, constants, list(dict.fromkeys(saturated.outputs)), left_out,
+                   [tile for tile in merged(tiles) if all(not math.isinf(prices[index]) for index in tile.enodes)])
 
 
 def writable(enode: ENode) -> bool:

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from ..calibration import Calibration, calibrated
 from ..comparison import Comparison
 from ..costs import FREE, Cost, NodeInput, NodeSpec
 from ..fingerprint import Fingerprint, cores_visible
+from ..neighbourhoods import Neighbourhood, Places
 from ..peaks import Peaks
 from ..probe import node_graph
 from ..records import Record
@@ -170,6 +171,17 @@ class Target(ABC):
         """Measure one node now and store the result. A node that cannot be measured alone has source
         `roofline` and 0 seconds here; `NodeCosts` puts the estimate in."""
 
+    def neighbourhoods(self, graph: Graph, timings: Timings) -> list[Neighbourhood]:
+        """Nodes of the graph that the target joins into one kernel when it loads it; none where it takes graphs as
+        they are. From the database, or found now.
+        """
+        return []
+
+    def measure_neighbourhood(self, places: Places, found: Neighbourhood, timings: Timings,
+                              budget: float = NODE_BUDGET) -> Cost:
+        """Measure them together now and store the result."""
+        raise NotImplementedError
+
     @abstractmethod
     def prepare(self, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
         """A runner of the graph. Raises Unsupported where the runtime lacks a kernel, TargetUnavailable if
@@ -295,13 +307,23 @@ class MeasuredTarget(Target):
 
     def measure_node(self, spec: NodeSpec, threads: int, timings: Timings, budget: float = NODE_BUDGET) -> Cost:
         """Run the node in a session of its own; the call overhead is taken off, that of the launch stays."""
+        return self._measure(self.key(spec, threads), "node",
+                             lambda: node_graph(one_element(spec) if is_view(spec) else spec), threads, timings, budget)
+
+    def measure_neighbourhood(self, places: Places, found: Neighbourhood, timings: Timings,
+                              budget: float = NODE_BUDGET) -> Cost:
+        """Run the nodes together in a session of their own; the call overhead is taken off."""
+        return self._measure(places.key(found), "neighbourhood", lambda: places.probe(found), places.threads, timings,
+                             budget)
+
+    def _measure(self, key: str, kind: Literal["node", "neighbourhood"], make: Callable[[], tuple[Graph, Feeds]],
+                 threads: int, timings: Timings, budget: float) -> Cost:
         overhead = self.overhead(threads, timings)
-        key = self.key(spec, threads)
         note: dict[str, Any] = {}
         samples: tuple[float, ...] = ()
         median = 0.0
         try:
-            graph, feeds = node_graph(one_element(spec) if is_view(spec) else spec)
+            graph, feeds = make()
             runner = self.prepare(graph, feeds, threads)
             try:
                 inner = protocol.warm_up(runner.run, protocol.Settings())
@@ -329,7 +351,7 @@ class MeasuredTarget(Target):
         except Exception as error:
             # Whatever a runtime raises for data that do not fit: recorded, and the node is estimated.
             note = {"failed": f"{type(error).__name__}: {error}"[:500]}
-        record = timings.add(key, self.name, self.fingerprint, "node", samples, median, note, replace_failed=True)
+        record = timings.add(key, self.name, self.fingerprint, kind, samples, median, note, replace_failed=True)
         return cost_from(record, "measured")
 
     def compare(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+import time
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,9 @@ from graphs.types import TensorType
 
 from ..costs import FREE, Cost, NodeSpec
 from ..fingerprint import Fingerprint, onnxruntime_cpu
+from ..neighbourhoods import Kernel, Neighbourhood, joined
+from ..signature import graph_digest
+from ..timings import Timings
 from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
 from .sharing import shared_model, shares_weights
 
@@ -27,6 +31,11 @@ from .sharing import shared_model, shares_weights
 _PROTO_LIMIT = 1_900_000_000
 _NO_KERNEL = ("NotImplemented", "InvalidGraph")
 _NO_KERNEL_TEXT = ("not a registered function/op", "Could not find an implementation", "opset versions")
+
+# How an optimized model is written: weights beside it and untouched.
+_WRITTEN = {"session.optimized_model_external_initializers_file_name": "weights",
+            "session.optimized_model_external_initializers_min_size_in_bytes": "1024",
+            "session.disable_prepacking": "1"}
 
 
 class OnnxRuntimeCpu(MeasuredTarget):
@@ -86,13 +95,43 @@ class OnnxRuntimeCpu(MeasuredTarget):
 
         return Runner(lambda: run(binding), outputs, lambda: _clear(binding))
 
-    def session(self, graph: Graph, threads: int) -> Any:
+    def neighbourhoods(self, graph: Graph, timings: Timings) -> list[Neighbourhood]:
+        """What the library's own optimizations, short of memory layouts, make one kernel of."""
+        key = f"kernels {graph_digest(graph)}"
+        record = timings.get(key, self.name, self.fingerprint)
+        if record is None:
+            start, found, note = time.process_time(), list[Neighbourhood](), dict[str, Any]()
+            try:
+                found = joined(graph, self.kernels(graph))
+            except Exception as error:  # at this level of optimization, or when writing: the model itself may well load
+                note["failed"] = f"{type(error).__name__}: {error}"[:500]
+            seconds = time.process_time() - start
+            note["neighbourhoods"] = [list(each.nodes) for each in found]
+            record = timings.add(key, self.name, self.fingerprint, "kernels", [seconds], seconds, note)
+        return [Neighbourhood(tuple(each)) for each in record.note["neighbourhoods"]]
+
+    def kernels(self, graph: Graph) -> list[Kernel]:
+        """The nodes that are run: the library writes down what it has made of the model. Raises Unsupported."""
+        import onnx
+        import onnxruntime
+
+        with tempfile.TemporaryDirectory(prefix="egraft-") as folder:
+            options = session_options(1)
+            options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+            options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
+            for name, value in _WRITTEN.items():
+                options.add_session_config_entry(name, value)
+            self.session(graph, 1, options)
+            model = onnx.load(options.optimized_model_filepath, load_external_data=False)
+        return [Kernel(node.op_type, node.domain, tuple(node.input), tuple(node.output)) for node in model.graph.node]
+
+    def session(self, graph: Graph, threads: int, options: Any = None) -> Any:
         """An onnxruntime.InferenceSession of the graph. Raises Unsupported where a kernel is missing."""
         import onnxruntime
 
         from graphs.onnx_io import proto_bytes, save_onnx
 
-        options = session_options(threads)
+        options = session_options(threads) if options is None else options
         graph = with_true_outputs(graph)
         try:
             if shares_weights(graph) and hasattr(options, "add_external_initializers"):
