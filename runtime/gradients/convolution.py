@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from graphs.builder import Builder, Value
 from graphs.operators._windows import SAME, explicit_pads, per_axis
 
@@ -16,7 +18,7 @@ from ._axes import apart, together
 from ._windows import Window, cut, kernel_sizes, leftover, padded, spatial_rank, static_window
 from .expanded import expanded
 from .rows import Grads, Row
-from .shapes import expand_to, ints, shape_of
+from .shapes import expand_to, ints, scalar, shape_of
 from .site import Site
 
 
@@ -144,9 +146,23 @@ def _all_then_cut(s: Site) -> Sequence[Value]:
 
 _cut_transposed = expanded(_all_then_cut)
 
+
+
+def _lrn(s: Site) -> Sequence[Value]:
+    """x / (bias + alpha / size * sum of squares over neighbouring channels) ^ beta."""
+    b, x, rank, size = s.b, s[0], spatial_rank(s), int(s.attrs["size"])  # type: ignore[call-overload]
+    alpha, beta, bias = (float(s.attrs[name]) for name in ("alpha", "beta", "bias"))  # type: ignore[arg-type]
+    weights = b.constant(np.full((1, 1, size, *(1,) * rank), alpha / size), dtype=x.dtype)
+    before = (size - 1) // 2
+    pads = [before, *(0,) * rank, size - 1 - before, *(0,) * rank]
+    total = b.Squeeze(b.Conv(b.Unsqueeze(x * x, axes=[1]), weights, pads=pads), axes=[1])
+    return [x / b.Pow(total + bias, scalar(b, beta, x))]
+
+
 ROWS: dict[str, Row] = {
     "Conv": Row(_conv, _bilinear),
     "ConvTranspose": Row(_conv_transpose, _bilinear),
+    "LRN": expanded(_lrn),
     **_pooling.ROWS,
     **_resampling.ROWS,
 }

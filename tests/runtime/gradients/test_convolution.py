@@ -19,6 +19,8 @@ SAMPLES = [
     *(Sample("ConvTranspose", [t(1, 2, 3, 3), t(2, 2, 3, 2), t(2)], {"strides": [2, 2], "auto_pad": auto})
       for auto in ("SAME_UPPER", "SAME_LOWER")),
     Sample("ConvTranspose", [t(1, 2, 3), t(2, 2, 3)], {"strides": [2], "output_shape": [6]}),
+    Sample("LRN", [t(2, 5, 1, 2)], {"size": 3, "alpha": 0.5, "beta": 0.7}),
+    Sample("LRN", [t(2, 5, 3)], {"size": 4, "alpha": 0.5}, in_onnxruntime=False),  # it wants four axes, an odd size
 ]  # fmt: skip
 
 
