@@ -20,6 +20,7 @@ from .context import Context
 from .journaling import Journal
 from .normalize import normalize
 from .progress import Clock
+from .report import constant_bytes
 
 
 def improve_graph(original: Graph, context: Context, clock: Clock, journal: Journal) -> tuple[Graph, Improved]:
@@ -117,6 +118,7 @@ def _improve_body(body: Graph, context: Context) -> Graph:
     normalize(body, exact=exact)
     better = searching.fewest_nodes(body, context)
     normalize(better, exact=exact)
-    return better
+    size, other = ((graph.node_count(), constant_bytes(graph)) for graph in (body, better))
+    return better if other < size else body  # nothing is rewritten for nothing
 
 

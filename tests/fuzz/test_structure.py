@@ -55,6 +55,14 @@ def test_structure(name: str, precision: str, tmp_path: Path) -> None:
     assert outcome.compared and outcome.replayed and outcome.again == []
 
 
+def test_a_body_is_not_rewritten_for_nothing(tmp_path: Path) -> None:
+    graph = parse_graph("""graph "g" opset 18 (s: float32[4, 3], x: float32[2]) -> (y, z) {
+        y, z = Scan(s, num_scan_inputs=1,
+                    body=graph (e: float32[3]) -> (a, b) { b = Identity(x) a = Identity(x) }) }""")
+    outcome = examine(graph, "rounding", str(tmp_path / "timings.db"))
+    assert not outcome.fault and outcome.compared and not outcome.changed
+
+
 def test_an_input_with_a_default_and_a_value_of_the_name_of_a_node(tmp_path: Path) -> None:
     """The initializer of an input is only its default; another value is fed."""
     nodes = [helper.make_node("Mul", ["x", "k"], ["m"]), helper.make_node("Mul", ["m", "one"], ["y"], name="x")]
