@@ -7,18 +7,22 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from cost_model.sizes import default_measure_sizes
 from cost_model.timings import Timings
 from graphs import zoo
 from graphs.ir import Graph
 from graphs.text import parse_graph
 from runtime import run
-from runtime.codegen.c import text, unavailable
+from runtime.codegen.c import FusedKernel, NotFusable, text, unavailable
+from runtime.codegen.c.check import fault
 from runtime.feeds import draw
-from runtime.fusion import Group, with_sizes
+from runtime.fusion import Group, body_of, with_sizes
 from search.fusions import FusionBudget, discover
 from search.fusions.choose import best_packing
 from search.fusions.discovery import _unique
 from search.fusions.enumerate import enumerate_groups
+from search.fusions.measure import shapes_of
+from tests.fuzz.generator import generate
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -163,3 +167,18 @@ def test_equal_layers_share_their_candidates() -> None:
 def test_the_budget_of_candidates_is_kept_and_what_is_left_is_counted() -> None:
     found = discover(parse_graph(BLOCK), {"b": 1, "s": 8}, Timings(":memory:"), budget=FusionBudget(candidates=1))
     assert found.counts["measured"] == 1 and found.counts["left for want of budget"] > 0
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(4))
+def test_kernels_of_random_graphs_are_right(seed: int) -> None:
+    graph = generate(seed, kind="")
+    sizes = dict.fromkeys(default_measure_sizes(graph), 3)
+    types = with_sizes(graph, sizes)
+    groups = sorted(enumerate_groups(graph, types, 30, 20).groups, key=lambda group: -len(group.nodes))
+    for group in groups[:2]:
+        body, _ = body_of(graph, group, types)
+        try:
+            assert fault(FusedKernel(body), shapes_of(body)) is None, str(body)
+        except NotFusable:  # the reason is of no interest here
+            continue
