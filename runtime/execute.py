@@ -23,6 +23,7 @@ Values = Sequence[Any]
 NodeFunction = Callable[[Values], Values]  # input values (then captured ones) -> output values
 _NUMBERS = (OpSchema.AttrType.INT, OpSchema.AttrType.FLOAT)
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+FUSED_DOMAIN = "egraft"  # of nodes that stand for several: `fusion` is loaded where there are any
 _BATCHED_SCAN = 8  # the opset
 
 
@@ -95,10 +96,11 @@ def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFun
         from .control_flow import prepare_control_flow
 
         return prepare_control_flow(node, context)
-    from .fusion import is_fused, prepare_fused
+    if node.domain == FUSED_DOMAIN:
+        from .fusion import is_fused, prepare_fused
 
-    if is_fused(node):
-        return prepare_fused(node, context)
+        if is_fused(node):
+            return prepare_fused(node, context)
     kernel = None if node.is_opaque else kernels.find(node.op, node.domain)
     if kernel is not None:
         return _or_reference(node, _with_kernel(node, kernel, context), context, types)

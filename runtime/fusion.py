@@ -24,10 +24,10 @@ from graphs.types import TensorType, Type
 
 from .codegen.c import FusedKernel, NotFusable, unavailable
 from .codegen.c.lowering import DTYPES, rules
-from .execute import Context, Hooks, NodeFunction, Values
+from .execute import FUSED_DOMAIN, Context, Hooks, NodeFunction, Values
 from .program import Program
 
-DOMAIN, OP = "egraft", "Fused"
+DOMAIN, OP = FUSED_DOMAIN, "Fused"
 BODY, EXACT = "body", "exact"
 CALL, EXACT_CALL = "Fused_", "FusedExact_"  # how names of functions begin
 _FIRST_IR_WITH_FUNCTIONS = 8

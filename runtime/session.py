@@ -15,8 +15,7 @@ from graphs.errors import InvalidInput, NotExecutable, TargetUnavailable
 from graphs.ir import Graph
 from graphs.types import TensorType, Type
 
-from .execute import Context, Hooks
-from .fusion import is_fused, unavailable
+from .execute import FUSED_DOMAIN, Context, Hooks
 from .program import Program, detached
 
 if TYPE_CHECKING:
@@ -76,9 +75,9 @@ class Session:
             self.report: SessionReport = self.program.report
         else:
             self.program = Program(graph, context)
-            fused = [node for each in graph.walk() for node in each.nodes if is_fused(node)]
-            self.report = SessionReport(graph.node_count(), context.by_reference, fused=len(fused),
-                                        unfused=(unavailable() or "") if fused else "")
+            fused = sum(node.domain == FUSED_DOMAIN for each in graph.walk() for node in each.nodes)
+            self.report = SessionReport(graph.node_count(), context.by_reference, fused=fused,
+                                        unfused=_why_unfused() if fused else "")
 
     def run(self, feeds: Mapping[str, Any], *, count: bool = False) -> dict[str, Any]:
         """Output name -> array, in the order of the graph's outputs. Raises InvalidInput for feeds that do not fit.
@@ -112,6 +111,12 @@ class Session:
     def arguments(self, feeds: Mapping[str, Any]) -> list[Any]:
         """The checked values of all inputs in order, defaults filled in."""
         return check_feeds(self.graph, feeds)[0]
+
+
+def _why_unfused() -> str:
+    from .codegen.c import unavailable
+
+    return unavailable() or ""
 
 
 def run(graph: Graph, feeds: Mapping[str, Any], target: str = "egraft:cpu", *,
