@@ -168,33 +168,42 @@ class Builder:
 
     def output(self, value: Value, name: str = "", type: Type | None = None) -> Value:
         """Make a value an output of the graph, under this name."""
-        wanted = name or value.name
-        graph = self._graph
-        if wanted in graph.outputs:
-            raise InvalidModel(f"output {wanted!r}", "it is there already", "name each output once")
-        made_here = any(value.name in node.outputs for node in graph.nodes)
-        if wanted != value.name:
-            if not made_here or value.name in graph.outputs:
-                value = self.value("Identity", value, outputs=[wanted])
-            else:
-                self._rename(value, wanted)
-        graph.outputs.append(value.name)
+        self.outputs({name or value.name: value})
         if type is not None:
-            graph.declared[value.name] = type
-        return value
+            self._graph.declared[value.name] = type
+        return Value(self, self._graph.outputs[-1])
 
-    def _rename(self, value: Value, name: str) -> None:
-        if name in self._names.taken:
-            raise InvalidModel(f"output {name!r}", "another value has this name", "choose another name")
-        old, graph = value.name, self._graph
-        self._names.taken.add(name)
+    def outputs(self, named: Mapping[str, Value]) -> None:
+        """Make values outputs of the graph, each under its name, in this order."""
+        graph, renaming = self._graph, dict[str, str]()
+        made = {out for node in graph.nodes for out in node.outputs}
+        for wanted, value in named.items():
+            if wanted in graph.outputs:
+                raise InvalidModel(f"output {wanted!r}", "it is there already", "name each output once")
+            if wanted != value.name:
+                if value.name not in made or value.name in graph.outputs or value.name in renaming:
+                    self.value("Identity", value, outputs=[wanted])
+                elif wanted in self._names.taken:
+                    raise InvalidModel(f"output {wanted!r}", "another value has this name", "choose another name")
+                else:
+                    self._names.taken.add(wanted)
+                    renaming[value.name] = wanted
+            graph.outputs.append(wanted)
+        self._rename(renaming)
+        for value in named.values():
+            value.name = renaming.get(value.name, value.name)
+
+    def _rename(self, renaming: Mapping[str, str]) -> None:
+        graph = self._graph
+        if not renaming:
+            return
         for node in graph.nodes:
-            node.outputs = tuple(name if out == old else out for out in node.outputs)
-        graph.rename_uses({old: name}, outputs=True)
+            if not renaming.keys().isdisjoint(node.outputs):
+                node.outputs = tuple(renaming.get(out, out) for out in node.outputs)
+        graph.rename_uses(renaming, outputs=True)
         for table in (graph.types, graph.declared, self.scope.contents):
-            if old in table:
-                table[name] = table.pop(old)  # type: ignore[index, assignment]
-        value.name = name
+            for old in renaming.keys() & table.keys():
+                table[renaming[old]] = table.pop(old)  # type: ignore[index, assignment]
 
     # Nodes
 

@@ -67,25 +67,21 @@ def add_input(b: Builder, name: str, like: Value) -> Value:
 def finish(b: Builder, kept: int, results: Sequence[tuple[str, Value]], original: Graph) -> Graph:
     """The graph with more outputs: without new nodes that nothing uses, at the original opset if that has a form
     for all nodes, else at the opset it was built at."""
-    graph = b.unfinished
-    before = original.names()
-    renamed: dict[str, str] = {}  # an output renames the node output that it is
-    for wanted, value in results:
-        now = Value(b, renamed.get(value.name, value.name))
-        if now.name in before:
-            now = b.Identity(now)
-        old = now.name
-        renamed[old] = b.output(now, free_name(graph, wanted)).name
+    graph, before = b.unfinished, original.names()
+    new = [b.Identity(value) if value.name in before else value for _, value in results]
+    taken = graph.names()
+    b.outputs({free_name(taken, wanted): value for (wanted, _), value in zip(results, new)})
     tidy(graph, kept)
     _drop_unused(graph, kept)
     _settle_opset(graph, original, kept)
     return b.graph()
 
 
-def free_name(graph: Graph, stem: str) -> str:
-    """The name, or with a number if a value has it."""
-    taken = graph.names()
-    return next(name for name in chain([stem], (f"{stem}_{k}" for k in count(1))) if name not in taken)
+def free_name(taken: set[str], stem: str) -> str:
+    """The name, or with a number if it is taken, which it is from now on."""
+    found = next(name for name in chain([stem], (f"{stem}_{k}" for k in count(1))) if name not in taken)
+    taken.add(found)
+    return found
 
 
 def _settle_opset(graph: Graph, original: Graph, kept: int) -> None:

@@ -40,18 +40,21 @@ def training_step(graph: Graph, loss: str, optimizer: Optimizer, parameters: Seq
     found = with_gradients.outputs[len(graph.outputs):]
     with_gradients.outputs = with_gradients.outputs[: len(graph.outputs)]
     b = Builder.continuing(with_gradients)
-    following: dict[str, str] = {}
-    step = _counted(b, following) if optimizer.counts else None
-    rates = {name: b.input(free_name(b.unfinished, name), "float32", []) for name in dict.fromkeys(optimizer.inputs())}
+    taken, following = with_gradients.names(), dict[str, Value]()
+    step = _counted(b, following, taken) if optimizer.counts else None
+    rates = {name: b.input(free_name(taken, name), "float32", []) for name in dict.fromkeys(optimizer.inputs())}
     for name, gradient in zip(names, found):
         w = Value(b, name)
-        state = {slot: _slot(b, w, slot, fill) for slot, fill in optimizer.slots(w).items()}
+        state = {slot: _slot(b, w, slot, fill, taken) for slot, fill in optimizer.slots(w).items()}
         count = None if step is None else b.Cast(step, to=ONNX_NUMBER[w.dtype or "float32"])
         new, new_state = optimizer.update(b, w, Value(b, gradient), state, count, rates)
-        for old, value in ((w, new), *((state[slot], value) for slot, value in new_state.items())):
-            following[old.name] = b.output(value, free_name(b.unfinished, f"next_{old.name}")).name
+        following[name] = new
+        following.update({state[slot].name: value for slot, value in new_state.items()})
+    taken = b.unfinished.names()
+    outputs = {name: free_name(taken, f"next_{name}") for name in following}
+    b.outputs({outputs[name]: value for name, value in following.items()})
     result = b.graph()
-    result.metadata[STATE] = json.dumps(following)
+    result.metadata[STATE] = json.dumps(outputs)
     return result
 
 
@@ -103,14 +106,14 @@ def _opened(graph: Graph, names: Sequence[str]) -> Graph:
     return copy
 
 
-def _counted(b: Builder, following: dict[str, str]) -> Value:
-    done = b.input(free_name(b.unfinished, STEP), "int64", [], default=np.zeros((), np.int64))
-    following[done.name] = b.output(b.Add(done, b.constant(1)), free_name(b.unfinished, f"next_{STEP}")).name
-    return Value(b, following[done.name])
+def _counted(b: Builder, following: dict[str, Value], taken: set[str]) -> Value:
+    done = b.input(free_name(taken, STEP), "int64", [], default=np.zeros((), np.int64))
+    following[done.name] = b.Add(done, b.constant(1))
+    return following[done.name]
 
 
-def _slot(b: Builder, w: Value, slot: str, fill: float) -> Value:
+def _slot(b: Builder, w: Value, slot: str, fill: float, taken: set[str]) -> Value:
     """An input for a state tensor of a parameter; it starts filled where the sizes are known."""
     sizes = static_shape(w)
     default = None if sizes is None else np.full(sizes, fill, numpy_dtype(w.dtype or "float32"))
-    return b.input(free_name(b.unfinished, f"{w.name}_{slot}"), w.dtype or "float32", w.shape, default)
+    return b.input(free_name(taken, f"{w.name}_{slot}"), w.dtype or "float32", w.shape, default)
