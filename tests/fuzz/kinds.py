@@ -5,12 +5,10 @@
 Found and left (`--kind KIND --seed SEED --count 1`):
 * quantized 5: two equal DynamicQuantizeLinear merge. The one that is gone has no partner to be pinned to, so validation
   runs it in float64 in one graph only, and drops a right rewrite.
-* random 2064: of two RandomUniform alike one is dead after the rewrites, the other has the name of an output. Their
-  numbers differ, so none is paired by order, and validation drops a right rewrite.
-* mixed 10025: x + a - b becomes x + 0 where x is the smallest normal number, which the original absorbs; validation
-  allows no more than what the original moves by, and drops a right rewrite.
-* recurrent 53: an LSTM, GRU or RNN of constants alone is folded under `exact` too, to the bits of NumPy, which are not
-  those of ONNX Runtime.
+* plain 102617, 103699: (x + 1 + 1) - 2 is x for an x near 0, where the original loses digits; validation wants the
+  result near the original, and drops a right rewrite.
+* nested 104229: a Loop that never runs; its empty output gets another rank when the result is optimized again, because
+  its body was inferred anew with fewer types. Validation drops that.
 Where the reference evaluator cannot run a graph, bits under `exact` that rounding explains are let pass. ONNX Runtime
 gives garbage where a Scan's body hands an input through without a node, and ends the process where elements of a Scan
 are empty: neither is made.
