@@ -207,8 +207,10 @@ def _describe(value: Any) -> str:
     text = f"{value.dtype}{list(value.shape)}"
     if value.size and value.dtype.kind in "biuf":
         wide = value.astype(np.float64)
-        text += f" min {np.nanmin(wide):.6g} max {np.nanmax(wide):.6g} mean {np.nanmean(wide):.6g}"
-        text += f", {int(np.isnan(wide).sum())} NaN" if np.isnan(wide).any() else ""
+        numbers = wide[~np.isnan(wide)]
+        if numbers.size:
+            text += f" min {numbers.min():.6g} max {numbers.max():.6g} mean {numbers.mean():.6g}"
+        text += f", {wide.size - numbers.size} NaN" if numbers.size < wide.size else ""
     return text
 
 

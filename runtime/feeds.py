@@ -97,11 +97,17 @@ def _plausible(name: str, axis: int, rank: int) -> int:
 
 
 def size_candidates(graph: Graph, base: dict[str, int] | None = None) -> Iterator[dict[str, int]]:
-    """Sizes to try in turn until the graph runs: the defaults, larger spaces, every symbol the same."""
+    """Sizes to try in turn until the graph runs: the defaults, a symbol that is 1 in truth (a batch that the exporter
+    wrote into a Reshape), larger spaces, every symbol the same.
+    """
     symbols = input_symbols(graph)
     start = {**default_sizes(graph), **(base or {})}
     fixed = base or {}
     yield start
+    if len(symbols) > 1:
+        for name in symbols:
+            if name not in fixed:
+                yield {**start, name: 1}
     for space in (64, 128, 224, 16, 512):
         changed = {name: space if size == SPACE else size for name, size in start.items()}
         if changed != start:

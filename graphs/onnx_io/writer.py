@@ -238,7 +238,8 @@ class Writer:
                 continue
             role, constant = given
             if constant not in created:
-                created[constant] = self.names.fresh(f"{stem}_{role}")
+                # Not `squeeze_axes`: ONNX Runtime 1.32 puts an initializer of that very name beside those of the model.
+                created[constant] = self.names.fresh(f"{stem}.{role}")
             proto.input.append(created[constant])
         proto.output.extend(node.outputs)
         for name, value, kind in written.attrs:

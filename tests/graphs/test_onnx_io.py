@@ -281,7 +281,7 @@ def test_static_numbers_take_the_element_type_of_the_data() -> None:
     written = to_model_proto(graph)
     onnx.checker.check_model(written, full_check=True)
     kinds = {each.name: (each.data_type, numpy_helper.to_array(each).item()) for each in written.graph.initializer}
-    assert kinds == {"a_min": (10, 0.0), "a_max": (10, 6.0), "b_min": (6, -5), "b_max": (6, 2147483647)}
+    assert kinds == {"a.min": (10, 0.0), "a.max": (10, 6.0), "b.min": (6, -5), "b.max": (6, 2147483647)}
 
 
 def test_a_double_that_float32_cannot_hold_stays_an_input() -> None:
@@ -446,3 +446,21 @@ def test_four_bit_elements_keep_their_values() -> None:
     assert graph.constants["w"].array.astype(int).tolist() == [-8, 7, 1]
     again = read(to_model_proto(graph))
     assert again.constants["w"].array.astype(int).tolist() == [-8, 7, 1]
+
+
+def test_names_for_new_constants_are_none_that_onnx_runtime_makes_itself() -> None:
+    """ONNX Runtime 1.32 makes a Split of the Gathers, with a constant that it calls squeeze_axes without looking."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    graph = parse_graph("""graph opset 17 (x: float32[1, 3, 4]) -> (p, q, r) {
+      squeeze = Squeeze(x, axes=[0])
+      p = Gather(squeeze, i, axis=0)
+      q = Gather(squeeze, j, axis=0)
+      r = Gather(squeeze, k, axis=0)
+      i = constant int64[] 0
+      j = constant int64[] 1
+      k = constant int64[] 2
+    }""")
+    session = onnxruntime.InferenceSession(proto_bytes(graph), providers=["CPUExecutionProvider"])
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    for found, expected in zip(session.run(None, {"x": x}), x[0], strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost_model.targets.base import Runner
+from cost_model.targets.base import Runner, Unsupported
 from cost_model.timings import Timings
 from graphs.inference import infer
 from graphs.ir import Graph
@@ -150,3 +150,34 @@ def test_dominates() -> None:
     assert not dominates(graph_of(f"{HEAD} y = Neg(x) }}"), before, {}), "another operator"
     wider = 'graph "g" opset 18 (x: float32[2, 5]) -> (y) { y = Relu(x) }'
     assert not dominates(graph_of(wider), before, {}), "another type"
+
+
+class Refusing(Scripted):
+    """It cannot run some graphs."""
+
+    def __init__(self, script: Mapping[str, list[tuple[float, ...]]], refused: list[str]) -> None:
+        super().__init__(script)
+        self.refused = {str(graph_of(text)) for text in refused}
+
+    def prepare(self, graph: Graph, feeds: Mapping[str, np.ndarray], threads: int = 1) -> Runner:
+        if str(graph) in self.refused:
+            raise Unsupported("this runtime does not load it")
+        return super().prepare(graph, feeds, threads)
+
+
+@pytest.mark.parametrize("objective", ["time", "nodes", "memory"])
+def test_what_the_target_does_not_run_is_never_handed_back(tmp_path: Path, objective: Any) -> None:
+    script = {BEFORE: [(10.0,) * 8], LEANER: [(5.0,) * 8], OTHER: [(5.0,) * 8]}
+    for refused in ([LEANER], [LEANER, OTHER]):
+        context = context_of(tmp_path / f"{len(refused)}.db", Refusing(script, refused), objective=objective)
+        entries = [Finalist(name, graph_of(text), list, MICROSECOND)
+                   for name, text in ((INPUT, BEFORE), ("leaner", LEANER), ("other", OTHER))]
+        found = race(entries, context, 10 * MICROSECOND)
+        assert found.unsupported.keys() >= {"leaner"}
+        assert found.ranked[0].name not in found.unsupported and len(found.ranked) <= 3 - len(refused)
+
+
+def test_where_the_target_runs_not_even_the_input_its_refusal_says_nothing(tmp_path: Path) -> None:
+    context = context_of(tmp_path / "t.db", Refusing({LEANER: [(5.0,) * 8]}, [BEFORE]))
+    entries = [Finalist(INPUT, graph_of(BEFORE), list), Finalist("leaner", graph_of(LEANER), list, MICROSECOND)]
+    assert race(entries, context, 10 * MICROSECOND).ranked[0].name == "leaner"
