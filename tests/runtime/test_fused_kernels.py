@@ -212,12 +212,26 @@ def test_own_functions_are_right_to_some_units_in_the_last_place(name: str, func
     assert float(error.max()) <= ulps
 
 
-def test_threads_share_rows() -> None:
-    graph, _ = graph_of("softmax")
-    x = np.random.default_rng(0).standard_normal((32, 4, 33, 64)).astype(np.float32)
-    m = np.zeros((32, 1, 1, 64), np.float32)
-    kernel = FusedKernel(graph)
-    np.testing.assert_array_equal(kernel(x, m, threads=3)[0], kernel(x, m)[0])
+THREADED = {  # inputs of a megabyte and more, and the nodes
+    "rows": ({"x": (33, 128, 64), "m": (33, 1, 64)}, "v = Add(x, m); y = Softmax(v, axis=-1)"),
+    "one loop": ({"x": (300001,)}, "a = Exp(x); y = Add(a, x)"),
+    "two loops": ({"x": (5, 70001), "m": (5, 1)}, "y = Mul(x, m)"),
+    "pieces of one loop": ({"x": (200001,), "m": (100003,)}, "a = Neg(x); b = Exp(m); y = Concat(a, b, axis=0)"),
+    "pieces of rows": ({"x": (7, 20001), "m": (7, 20003)}, "a = Neg(x); b = Exp(m); y = Concat(a, b, axis=1)"),
+    "pieces one by one": ({"x": (4, 30001), "m": (3, 30001)}, "a = Neg(x); b = Exp(m); y = Concat(a, b, axis=0)"),
+    "all in one": ({"x": (1000, 301)}, "a = Mul(x, x); y = ReduceSum(a, axes=[0, 1])"),
+}
+
+
+@pytest.mark.parametrize("name", THREADED)
+def test_threads_share_the_work(name: str) -> None:
+    shapes, nodes = THREADED[name]
+    inputs = ", ".join(f"{each}: float32[{', '.join(map(str, shape))}]" for each, shape in shapes.items())
+    body = nodes.replace("; ", "\n")
+    kernel = FusedKernel(parse_graph(f'graph "g" opset 20 ({inputs}) -> (y) {{\n{body}\n}}'))
+    arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in shapes.values()]
+    np.testing.assert_array_equal(kernel(*arrays, threads=3)[0], kernel(*arrays)[0])
+    assert fault(kernel, {each: (2, *shape[1:]) if len(shape) > 2 else shape for each, shape in shapes.items()}) is None
 
 
 def test_a_text_that_no_compiler_takes_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

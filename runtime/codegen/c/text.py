@@ -200,7 +200,8 @@ class _Piece:
         self.writer.line("{")
         for number in sorted(self.needed):
             self.writer.help(self.items[number])
-        if not self.writer.depth and self.lowered.columns is None and self.trips:
+        alone = len(self.writer.pieces) == 1
+        if alone and not self.writer.depth and self.lowered.columns is None and self.trips:
             for where, steps in self.steps.items():
                 self._size(0)
                 self.writer.share(f"n{self.prefix}0", self.writer.pointers[where], steps[0])
