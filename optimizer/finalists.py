@@ -108,12 +108,12 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
     if objective == "memory":
         simplest.sort(key=lambda entry: peak_live_bytes(entry.graph, context.sizes))
     comparison, unsupported, note = measure_whole(entries, context, context.sizes)
-    fit = [entry for entry in simplest if entry.name not in unsupported]
+    # Where not even the input runs on the target, that says nothing about the others.
+    fit = [entry for entry in simplest if INPUT in unsupported or entry.name not in unsupported]
     if objective in ("nodes", "memory"):
-        return Outcome(simplest if INPUT in unsupported else fit, comparison, note or f"ranked by {objective}", unsupported, left_out=left_out)
+        return Outcome(fit, comparison, note or f"ranked by {objective}", unsupported, left_out=left_out)
     if comparison is None:  # nothing was measured: nothing that is predicted to be slower may win
-        runs = simplest if INPUT in unsupported else fit  # where not even the input runs, that says nothing
-        likely = [entry for entry in runs if _predicted_not_slower(entry, predicted_input)]
+        likely = [entry for entry in fit if _predicted_not_slower(entry, predicted_input)]
         return Outcome(likely, None, note, unsupported, left_out=left_out)
     comparison, kept = _confirmed(fit, comparison, context, predicted_input)
     ranked = _ranked(kept, comparison)
