@@ -75,6 +75,8 @@ def sum_to(b: Builder, value: Value, like: Value) -> Value:
     """Sum over the axes along which `like` was broadcast to the shape of `value`: the transpose of `expand_to`."""
     if same_shape(value, like):
         return value
+    if value.shape is not None and like.shape is not None and len(value.shape) < len(like.shape):
+        return expand_to(b, value, like)  # only in a branch that is never taken: its output has another rank
     lead, inner = _broadcast_axes(value.shape, like.shape)
     if lead is None:
         return _sum_to_runtime_shape(b, value, like)

@@ -108,6 +108,13 @@ def test_one_graph_serves_all_sizes() -> None:
     assert found["grad_y"].tolist() == [-2, -2, -2]
 
 
+def test_a_branch_that_is_never_taken_may_have_another_rank() -> None:
+    graph = of("""graph opset 17 (x: float32[]) -> (y) { no = constant bool[] false y = If(no,
+        then_branch=graph () -> (a) { one = constant float32[1] [1] a = Add(x, one) },
+        else_branch=graph () -> (b) { b = Mul(x, x) }) }""")
+    assert run(gradients(graph, "y", "x"), {"x": np.float32(3)})["grad_x"] == 6
+
+
 def test_the_ones_that_a_gradient_starts_with_leave_no_nodes() -> None:
     graph = gradients(of("""graph opset 17 (x: float32[n, 5], t: float32[n, 5]) -> (y) {
         p = Mul(x, t) s = ReduceSum(p, axes=[1], keepdims=0) m = Neg(s) y = ReduceSum(m, keepdims=0) }"""), "y", "x")
