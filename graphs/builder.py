@@ -244,6 +244,7 @@ class Builder:
 
     def place(self, node: Node) -> None:
         """Add a node that is complete: in canonical form, with output names from `fresh`."""
+        self._opsets.setdefault(node.domain, 1)
         self._add(node)
 
     def _take_names(self, names: list[str], outputs: int | Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from graphs.errors import EgraftError, InvalidOption
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.structure import check_outputs
+from runtime.training.preview import without_training_operators
 
 from . import finalists
 from .candidates import Improved
@@ -55,7 +56,7 @@ def optimize(model: Graph | str | Path | bytes, options: Options | None = None, 
     clock = Clock(progress)
     clock.enter("load")
     search.prepare()
-    graph = model.copy() if isinstance(model, Graph) else load(model)
+    graph = without_training_operators(model.copy() if isinstance(model, Graph) else load(model))
     if options.fix_dims or options.buckets:
         from .specialize import optimize_specialized
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .cuda.device import Device
     from .cuda.session import CudaProgram, Replay
 
+TRAINING_DOMAIN = "ai.onnx.preview.training"  # executed by what its operators are made of
 TARGETS = ("egraft:cpu", "egraft:cuda")
 
 
@@ -62,6 +63,10 @@ class Session:
         if target not in TARGETS:
             raise TargetUnavailable(f"target {target!r}", "this runtime does not run it",
                                     f"use one of {', '.join(TARGETS)}")
+        if any(node.domain == TRAINING_DOMAIN for node in graph.nodes):
+            from .training.preview import without_training_operators
+
+            graph = without_training_operators(graph)
         self.graph = graph
         self.target = target
         context = Context.of(graph, seed, hooks)

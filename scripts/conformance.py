@@ -35,7 +35,6 @@ EXCLUDED = {
     "test_resize_downsample_scales_cubic_align_corners": "ONNX Runtime excludes it too: it wants fractional sizes",
     "test_attention_4d_causal_fp16_expanded":
         "onnx.reference rounds to float16 inside Softmax: 14 of its 144 weights are not the nearest, all of ours are",
-    "test_gradient_of_add": "ai.onnx.preview.training comes with the autodiff",
 }
 PILLOW = "test_image_decoder"  # onnx.reference decodes with Pillow, which is no dependency of egraft
 

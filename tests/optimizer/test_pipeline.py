@@ -228,3 +228,13 @@ def test_rewrites_that_do_not_pay_are_shown_in_names_of_the_model(settings: dict
     rows = {row["rule"]: row["example"] for row in optimized(graph, settings).report["not_used"]}
     assert rows["shift-then-matmul"]["old"] == ["moved = Add(image, shift)", "product = MatMul(moved, weight)"]
     assert rows["shift-then-matmul"]["new"] == ["product = Add(MatMul(image, weight), MatMul(shift, weight))"]
+
+
+def test_a_gradient_operator_is_optimized_as_what_it_stands_for(settings: dict[str, Any]) -> None:
+    """It names y, which nothing else reads: it must not be removed from under it."""
+    graph = parse_graph("""graph opset 18, ai.onnx.preview.training 1 (x: float32[2]) -> (g) {
+        y = Mul(x, x)
+        g = ai.onnx.preview.training.Gradient(x, xs=["x"], y="y") }""")
+    result = optimized(graph, settings)
+    assert all(not node.domain for node in result.graph.nodes)
+    assert run(result.graph, {"x": np.float32([3, -1])})["g"].tolist() == [6, -2]
