@@ -239,6 +239,8 @@ def _forward(s: Site, tangents: Grads) -> Grads:
     forward(b, nodes, moving)
     moved = [_of(b, moving, outputs[r.lead_out + index]) for index in active]
     floats = [index for index in range(r.scans) if outputs[r.lead_out + r.states + index].name in moving]
+    if not active and not floats:
+        return []  # what moves reaches no output
     stacked = [moving[outputs[r.lead_out + r.states + index].name] for index in floats]
     body = finished(b, [*outputs[: r.lead_out + r.states], *moved, *stacked])
     body.inputs = [*body.inputs[: r.lead], *(given[r.lead + index].name for index in range(r.states)),
