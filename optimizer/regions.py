@@ -1,8 +1,8 @@
 """The search of a large graph: region by region, and equal regions once.
 
 The graph is cut at narrow places; of regions that are equal but for their weights one is searched, and what was found
-is done again on the others, where each rule is asked anew. Then the result is cut at other places and searched again,
-for what lies across a cut. Each part is handed on only if it costs no more than what it replaces.
+is done again on the others, where each rule is asked anew. Then the nodes around each cut are searched as regions of
+their own, for what lies across it. Each part is handed on only if it costs no more than what it replaces.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from graphs.errors import SearchFailed
+from graphs.errors import ParseError, SearchFailed
 from graphs.ir import Graph
 from graphs.text import print_node
 from graphs.wording import counted
@@ -21,7 +21,7 @@ from rules.declare import Rule
 from search import build, saturate
 from search import trace as search_trace
 from search.budget import Budget
-from search.partition import Region, partition
+from search.partition import Region, partition, seams
 from search.stamp import Script, made_by, renamed
 from search.steps import Rewriter, Step, same_graph
 
@@ -32,6 +32,7 @@ from .progress import Clock
 
 TERMS_A_NODE = 12  # of the budget of a whole graph: how many nodes it is meant for
 LEAST_TERMS = 1_500  # a region may grow to this, however small it is
+REGION_SECONDS = 5.0  # the emergency brake
 TRIES = 3  # how many searched regions one that is equal but for its weights is compared with
 MAIN = {"time": "fastest predicted", "nodes": "fewest nodes", "memory": "fewest bytes"}
 
@@ -73,8 +74,11 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
         done = _join(graph, regions, [part.scripts.get(kind) for part in parts])
         predicted = sum(part.predicted[kind] for part in parts)
         if kind == main:
-            done, gained = _across(done, context)
-            predicted -= gained
+            try:
+                done, gained = _across(done, context)
+                predicted -= gained
+            except SearchFailed as error:
+                context.warn(f"nothing was looked for across the cuts between regions: {error.found}")
         improved.candidates.append(Candidate(kind, done.graph, _given(done.steps), predicted))
 
 
@@ -83,9 +87,9 @@ def _kinds(parts: list[Part]) -> list[str]:
 
 
 def _across(done: Pass, context: Context) -> tuple[Pass, float]:
-    """Search once more with cuts elsewhere; the graph with all steps, and predicted seconds gained."""
+    """Search once more around each cut; the graph with all steps, and predicted seconds gained."""
     main = MAIN[context.options.objective]
-    regions = partition(done.graph, context.options.keep, done.crossing)
+    regions = seams(done.graph, done.crossing, context.options.keep)
     parts = _parts(regions, context)
     again = _join(done.graph, regions, [part.scripts.get(main) for part in parts])
     gained = sum((part.told.predicted_input or 0.0) - part.predicted[main] for part in parts)
@@ -124,7 +128,7 @@ def _parts(regions: list[Region], context: Context) -> list[Part]:
                     tries[index] += 1
                     alike.append(index)
                 found[index] = copied
-    if len(failures) == len(regions):
+    if failures and len(failures) == len(regions):
         raise failures[0]
     if failures:
         context.warn(f"the search of {counted(len(failures), 'region')} of the graph ended early "
@@ -156,20 +160,24 @@ def _searched(region: Region, context: Context) -> Part:
     searching.tell(told, saturated, selections, prices, context)
     part = Part({}, {}, told)
     for kind, selection in selections.items():
+        part.predicted[kind] = told.predicted_input or 0.0
         built = build.build_graph(graph, saturated, selection)
-        script = Script(region, search_trace.rebuild(graph, saturated, selection, built))
-        if same_graph(script.result, built):
-            part.scripts[kind], part.predicted[kind] = script, searching.total(selection, prices)
+        try:
+            script = Script(region, search_trace.rebuild(graph, saturated, selection, built))
+            failure = "" if same_graph(script.result, built) else "it gives another graph"
+        except Exception as error:  # the region is right as it is; the defect is reported, not hidden
+            failure = f"{type(error).__name__}: {error}"
+        if failure:
+            context.warn(f"the order of the rewrites of a region could not be rebuilt ({failure}), it was left as it "
+                         "is: a defect of egraft, please report it")
         else:
-            context.warn("the order of the rewrites of a region could not be rebuilt; it was left as it is: a defect "
-                         "of egraft, please report it")
-            part.predicted[kind] = told.predicted_input or 0.0
+            part.scripts[kind], part.predicted[kind] = script, searching.total(selection, prices)
     return part
 
 
 def _budget(graph: Graph, whole: Budget) -> Budget:
     nodes = max(LEAST_TERMS, 2 * TERMS_A_NODE * len(graph.nodes))
-    return dataclasses.replace(whole, nodes=min(whole.nodes, nodes))
+    return dataclasses.replace(whole, nodes=min(whole.nodes, nodes), seconds=min(whole.seconds, REGION_SECONDS))
 
 
 # The whole graph
@@ -192,16 +200,20 @@ def _join(graph: Graph, regions: list[Region], scripts: list[Script | None]) -> 
             continue
         begin = first.setdefault(id(script.source), len(done.steps))
         made: dict[str, str] = {}
-        resolve = _resolver(made, present)
+        resolve, called = _resolver(made, present), _resolver(made, str)
         for position, (step, shown) in enumerate(zip(script.steps, script.shown, strict=True)):
             for name in made_by(step.patch):
                 if name not in made and name not in script.region.graph.constants:
                     made[name] = rewriter.names.fresh(name)
-            new = renamed(step, resolve, {})
+            new = renamed(step, resolve, called)
             new.before = [line if name is None else print_node(rewriter.uses.makers[resolve(name)])
                           for line, name in zip(step.before, shown, strict=True)]
             new.copy_of = begin + position if begin + position < len(done.steps) else None
-            _apply(rewriter, new, now)
+            try:
+                _apply(rewriter, new, now)
+            except ParseError as error:
+                raise SearchFailed(f"step {new.rule!r}", f"it does not fit the whole graph: {error.found}",
+                                   "this is a defect of egraft; please report it with the model") from error
             done.steps.append(new)
     done.crossing = {present(name) for region in regions for name in region.leaving}
     done.graph = build.checked(graph, rewriter.finish())

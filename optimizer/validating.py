@@ -12,7 +12,7 @@ from runtime.validation.report import FAILED
 
 from .context import Context
 from .finalists import INPUT, Finalist, Outcome
-from .replay import prefixes
+from .replay import replay
 
 
 def check(original: Graph, graph: Graph, context: Context) -> Validation:
@@ -47,13 +47,12 @@ def first_valid(original: Graph, outcome: Outcome,
 def guilty_step(original: Graph, entry: Finalist, context: Context) -> dict[str, Any] | None:
     """The first step of a failing finalist's trace after which validation fails, None where none does."""
     steps = entry.steps()
-    graphs = list(prefixes(original, steps))
     low, high = 0, len(steps)
-    if check(original, graphs[high], context).ok:
+    if check(original, replay(original, steps), context).ok:
         return None  # the trace does not show the difference: it lies in what the trace leaves out
     while high - low > 1:
         middle = (low + high) // 2
-        if _holds(original, graphs[middle], context):
+        if _holds(original, replay(original, steps[:middle]), context):
             low = middle
         else:
             high = middle

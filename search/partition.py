@@ -20,6 +20,7 @@ from .encode import facts_of
 from .terms import attribute_key
 
 LEAST, MOST = 64, 192  # nodes of a region; the last one may be smaller
+REACH = 24  # nodes on each side of a cut that are searched again together
 DOMAIN = "egraft.region"  # of the opaque nodes that stand for whoever reads a value outside
 
 
@@ -44,20 +45,35 @@ class Region:
                    zip(self.graph.constants.values(), other.graph.constants.values(), strict=True))
 
 
-def partition(graph: Graph, keep: Collection[str] = (), avoid: Collection[str] = (), least: int = LEAST,
-              most: int = MOST) -> list[Region]:
+def partition(graph: Graph, keep: Collection[str] = (), least: int = LEAST, most: int = MOST) -> list[Region]:
     """The regions of a graph, whose types must be inferred, in an order in which each reads earlier ones only.
 
-    Nodes named in `keep` are told apart. Right behind what makes a value of `avoid` no cut is made where another
-    place is within reach.
+    Nodes named in `keep` are told apart.
     """
     order = _depth_first(graph)
-    constant = _constant_values(graph, order)
-    bounds = [0, *_cuts(graph, order, constant, set(avoid), least, most), len(order)]
-    taken = graph.names()
-    outside = _read_outside(graph, order, bounds)
-    return [_region(graph, order[low:high], outside, set(keep), taken)
-            for low, high in pairwise(bounds)]
+    bounds = [0, *_cuts(graph, order, _constant_values(graph, order), least, most), len(order)]
+    return _regions(graph, order, list(pairwise(bounds)), keep)
+
+
+def seams(graph: Graph, crossing: Collection[str], keep: Collection[str] = (), reach: int = REACH) -> list[Region]:
+    """Regions around what makes values that were read across a cut: so many nodes before and after it."""
+    order = _depth_first(graph)
+    spans: list[tuple[int, int]] = []
+    for position, node in enumerate(order):
+        if any(name in crossing for name in node.outputs):
+            low, high = max(0, position + 1 - reach), min(len(order), position + 1 + reach)
+            if spans and low < spans[-1][1]:
+                spans[-1] = (spans[-1][0], high) if high - spans[-1][0] <= MOST else spans[-1]
+                low = max(low, spans[-1][1])
+            if low < high:
+                spans.append((low, high))
+    return _regions(graph, order, spans, keep)
+
+
+def _regions(graph: Graph, order: Sequence[Node], spans: Sequence[tuple[int, int]],
+             keep: Collection[str]) -> list[Region]:
+    taken, outside, kept = graph.names(), _read_outside(graph, order, spans), set(keep)
+    return [_region(graph, order[low:high], outside, kept, taken) for low, high in spans]
 
 
 def _depth_first(graph: Graph) -> list[Node]:
@@ -87,8 +103,7 @@ def _constant_values(graph: Graph, order: Sequence[Node]) -> set[str]:
     return found
 
 
-def _cuts(graph: Graph, order: Sequence[Node], constant: set[str], avoid: set[str], least: int,
-          most: int) -> list[int]:
+def _cuts(graph: Graph, order: Sequence[Node], constant: set[str], least: int, most: int) -> list[int]:
     """Positions at which a region begins, but for the first."""
     last: dict[str, int] = {}
     readers: dict[str, int] = {}
@@ -103,7 +118,7 @@ def _cuts(graph: Graph, order: Sequence[Node], constant: set[str], avoid: set[st
                 change[position + 1] += 1
                 change[last[name] + 1] -= 1
     kinds: dict[object, int] = {}
-    places: list[tuple[bool, int, int, int]] = []
+    places: list[tuple[int, int, int]] = []
     width = 0
     for position in range(len(order) + 1):
         width += change[position]
@@ -112,7 +127,7 @@ def _cuts(graph: Graph, order: Sequence[Node], constant: set[str], avoid: set[st
         around = tuple((node.domain, node.op, str(graph.types.get(node.outputs[0])))
                        for node in order[max(0, position - 2):position + 2])
         fan = sum(readers.get(name, 0) for name in outputs if name and name not in constant)
-        places.append((not avoid.isdisjoint(outputs), width, -fan, kinds.setdefault(around, len(kinds))))
+        places.append((width, -fan, kinds.setdefault(around, len(kinds))))
     cuts: list[int] = []
     start = 0
     while len(order) - start > most:
@@ -121,16 +136,16 @@ def _cuts(graph: Graph, order: Sequence[Node], constant: set[str], avoid: set[st
     return cuts
 
 
-def _read_outside(graph: Graph, order: Sequence[Node], bounds: Sequence[int]) -> set[str]:
-    """Values that are read outside the region that makes them."""
-    region_of: dict[str, int] = {}
+def _read_outside(graph: Graph, order: Sequence[Node], spans: Sequence[tuple[int, int]]) -> set[str]:
+    """Values that are read outside the region that makes them. What is in no region counts as one of its own."""
+    region_at = [-1 - position for position in range(len(order))]
+    for region, (low, high) in enumerate(spans):
+        region_at[low:high] = [region] * (high - low)
+    made_in: dict[str, int] = {}
     outside = set(graph.outputs)
-    region = 0
-    for position, node in enumerate(order):
-        while position >= bounds[region + 1]:
-            region += 1
-        outside.update(name for name in node.uses if region_of.get(name, region) != region)
-        region_of.update(dict.fromkeys(node.outputs, region))
+    for region, node in zip(region_at, order, strict=True):
+        outside.update(name for name in node.uses if made_in.get(name, region) != region)
+        made_in.update(dict.fromkeys(node.outputs, region))
     return outside
 
 

@@ -63,7 +63,7 @@ class Script:
             for name in made_by(step.patch):
                 if name not in names:
                     names[name] = rewriter.names.fresh(name)
-            new = renamed(step, lambda name: names.get(name, name), nodes)
+            new = renamed(step, lambda name: names.get(name, name), lambda name: nodes.get(name, names.get(name, name)))
             new.patch.constants = {name: copy.graph.constants.get(name, value)
                                    for name, value in new.patch.constants.items()}
             if not sure and not Proof(new, rewriter).holds(rules):
@@ -81,24 +81,24 @@ def made_by(patch: Patch) -> list[str]:
     return [*patch.constants, *(name for node in patch.add for name in node.outputs if name)]
 
 
-def renamed(step: Step, resolve: Resolve, nodes: Mapping[str, str]) -> Step:
-    """A step over other names of values and nodes. Its lines `before` are left as they are."""
+def renamed(step: Step, resolve: Resolve, called: Resolve) -> Step:
+    """A step over other names of values, where original nodes are `called` otherwise. Its lines `before` are left as
+    they are."""
     old = step.patch
-    patch = Patch([_renamed_node(node, resolve, nodes) for node in old.add],
+    patch = Patch([_renamed_node(node, resolve, called) for node in old.add],
                   {resolve(name): value for name, value in old.constants.items()},
                   {resolve(one): resolve(other) for one, other in old.replace.items()},
                   {resolve(name): type_ for name, type_ in old.types.items()})
     lines = [print_node(node) for node in patch.add] or [f"{one} -> {other}" for one, other in patch.replace.items()]
-    where = [nodes.get(name, resolve(name)) for name in step.where]
-    return replace(step, patch=patch, after=lines, where=where)
+    return replace(step, patch=patch, after=lines, where=[called(name) for name in step.where])
 
 
-def _renamed_node(node: Node, resolve: Resolve, nodes: Mapping[str, str]) -> Node:
+def _renamed_node(node: Node, resolve: Resolve, called: Resolve) -> Node:
     copy = node.copy()
     copy.rename_uses({name: resolve(name) for name in node.uses})
     copy.outputs = tuple(resolve(name) if name else "" for name in node.outputs)
-    copy.name = nodes.get(node.name, node.name)
-    copy.origins = tuple(nodes.get(name, resolve(name)) for name in node.origins)
+    copy.name = called(node.name)
+    copy.origins = tuple(called(name) for name in node.origins)
     return copy
 
 
@@ -161,7 +161,10 @@ class Proof:
             roots = [str(root.key) for member in members for root in member.roots]
             if not {root for root, _ in pairs} <= set(roots):
                 continue
-            answer = fire(rule, match)
+            try:
+                answer = fire(rule, match)
+            except Exception:  # a defect of the rule, which the search of the copy will name
+                return False
             if isinstance(answer, Refusal):
                 continue
             given = dict(zip(roots, answer, strict=True))

@@ -46,7 +46,7 @@ def tower(layers: int, scales: dict[int, np.ndarray] | None = None, shared: bool
 @pytest.fixture(autouse=True)
 def small_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_region, "partition",
-                        lambda graph, keep=(), avoid=(): partition(graph, keep, avoid, least=12, most=30))
+                        lambda graph, keep=(): partition(graph, keep, least=12, most=30))
     monkeypatch.setattr(by_region, "TERMS_A_NODE", 240)  # 50 nodes are many
 
 
@@ -69,14 +69,14 @@ def test_cuts_are_at_the_narrowest_places_and_equal_blocks_become_equal_regions(
 
 
 def test_twice_as_many_layers_are_no_more_searches():
-    (few, _), (many, _) = searched(tower(12)), searched(tower(36))
+    (few, _), (many, _) = searched(tower(8)), searched(tower(24))
     assert few.statistics["searched"] == many.statistics["searched"]
     assert many.statistics["regions"] >= 2.5 * few.statistics["regions"]
     assert few.statistics["terms"] == many.statistics["terms"]
 
 
 def test_each_layer_gets_the_same_rewrites_with_its_own_weights():
-    few, many = optimize(tower(8), target="roofline"), optimize(tower(24), target="roofline")
+    few, many = optimize(tower(6), target="roofline"), optimize(tower(18), target="roofline")
     assert few.graph.node_count() * 3 == many.graph.node_count()
     assert any("copy_of" in step for step in many.trace.steps)
     for step in many.trace.steps:
@@ -88,16 +88,17 @@ def test_each_layer_gets_the_same_rewrites_with_its_own_weights():
 
 @pytest.mark.parametrize("special", [np.ones(WIDTH), np.zeros(WIDTH), np.full(WIDTH, 1e38), np.arange(WIDTH) - 2.0])
 def test_a_layer_with_special_weights_is_searched_by_itself(special: np.ndarray):
-    graph = tower(24, {11: special.astype(np.float32)})
+    graph = tower(16, {7: special.astype(np.float32)})
     result = optimize(graph, target="roofline")
     assert result.report["validation"]["ok"] and not result.report["warnings"]
     assert same_graph(result.trace.replay(result.original), result.graph)
-    assert result.report["search"]["searched"] > searched(tower(24))[0].statistics["searched"]
+    kinds = {region.key for region in partition(tower(16), least=12, most=30)}
+    assert result.report["search"]["searched"] > len(kinds)
 
 
 def test_the_result_costs_hardly_more_than_that_of_the_whole_search(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(by_region, "partition", partition)
-    graph = samples.bert(layers=6, hidden=16, heads=2)
+    graph = samples.bert(layers=4, hidden=16, heads=2)
     infer(graph)
     (parts, _), (one, _) = searched(graph), searched(graph, whole)
     best = [min(each.predicted for each in found.candidates) for found in (parts, one)]
@@ -108,7 +109,7 @@ def test_the_result_costs_hardly_more_than_that_of_the_whole_search(monkeypatch:
 def test_a_rewrite_across_a_cut_is_found():
     b = Builder("chain", opset=17)
     value = b.input("x", "float32", ["n", 4])
-    for count in range(60):  # each pair of Transpose is one rewrite; wherever the cuts are, some pair is cut
+    for count in range(36):  # each pair of Transpose is one rewrite; wherever the cuts are, some pair is cut
         value = b.Transpose(value, perm=(1, 0))
         if count % 2:
             value = b.Sin(value)
@@ -116,7 +117,7 @@ def test_a_rewrite_across_a_cut_is_found():
     graph = b.graph()
     infer(graph)
     improved, _ = searched(graph)
-    assert min(each.graph.node_count() for each in improved.candidates) == 30
+    assert min(each.graph.node_count() for each in improved.candidates) == 18
 
 
 def test_two_runs_give_the_same_bytes():
