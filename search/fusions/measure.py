@@ -14,16 +14,17 @@ from cost_model.fingerprint import Fingerprint, egraft_cpu
 from cost_model.timings import Timings
 from graphs.errors import EgraftError
 from graphs.ir import Graph
-from graphs.types import TensorType
 from runtime.codegen.c import FusedKernel, NotFusable
 from runtime.codegen.c.check import draws, fault
 from runtime.codegen.c.compiler import identity
+from runtime.codegen.c.lowering import Values
 from runtime.execute import Context
 from runtime.fusion import signature
 from runtime.program import Program
 
 TARGET = "egraft:cpu"
-MOST_CHECKED = 1 << 16  # elements of an input that the check runs on: leading dimensions are shortened
+MOST_CHECKED = 1 << 16  # elements of an input that the check runs on, where sizes can be made smaller
+_SMALL = 5
 LOOK = protocol.Settings(budget=0.12, quick_rounds=7, max_rounds=40)
 
 
@@ -103,26 +104,21 @@ def _measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Seq
 
 
 def _small(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Shapes to check at: as they are if small, else with the first dimension that all large inputs share at 3.
+    """Sizes to check at: as they are if small, else with large ones at 5 everywhere, as far as the body allows.
 
-    What is chosen must fit the body: where inference does not agree, the sizes stay.
+    The kernel's text is the same, since it holds no sizes. The innermost size stays: vectors and blocks are cut there.
     """
-    from runtime.codegen.c.lowering import Values
-
-    large = {name: shape for name, shape in shapes.items() if math.prod(shape) > MOST_CHECKED}
-    rank = max((len(shape) for shape in shapes.values()), default=0)
-    leading = {shape[0] for shape in large.values() if len(shape) == rank}
-    if not large or len(leading) != 1 or rank < 2:
-        return dict(shapes)
-    (size,) = leading
-    if size <= 3:
-        return dict(shapes)
-    small = {name: (3, *shape[1:]) if len(shape) == rank and shape[0] == size else shape
-             for name, shape in shapes.items()}
-    try:
-        found = Values.of(body, small, {})
-    except (NotFusable, EgraftError):
-        return dict(shapes)
-    whole, now = body.type_of(body.outputs[0]), found.shapes[body.outputs[0]]
-    fits = isinstance(whole, TensorType) and whole.shape is not None and len(whole.shape) == len(now)
-    return small if fits else dict(shapes)
+    found = dict(shapes)
+    largest = max(shapes.values(), key=math.prod, default=())
+    for size in sorted({dim for shape in shapes.values() for dim in shape if dim > _SMALL}, reverse=True):
+        if max(map(math.prod, found.values()), default=0) <= MOST_CHECKED:
+            break
+        if size == largest[-1]:
+            continue
+        tried = {name: tuple(_SMALL if dim == size else dim for dim in shape) for name, shape in found.items()}
+        try:
+            Values.of(body, tried, {})
+        except (NotFusable, EgraftError):  # another size in the body depends on this one
+            continue
+        found = tried
+    return found

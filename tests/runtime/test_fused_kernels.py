@@ -10,7 +10,7 @@ import pytest
 from graphs.errors import ExecutionFailed
 from graphs.ir import Graph
 from graphs.text import parse_graph
-from runtime.codegen.c import FusedKernel, NotFusable, compiler, plan_of, text, unavailable
+from runtime.codegen.c import FusedKernel, NotFusable, compiler, movement, plan_of, text, unavailable
 from runtime.codegen.c.check import fault
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -159,6 +159,13 @@ def test_what_has_no_kernel_says_why(nodes: str, reason: str) -> None:
     graph = parse_graph(f'graph "g" opset 20 (x: {x}, z: {z}) -> (y) {{\n{body}\n}}')
     with pytest.raises(NotFusable, match=reason):
         plan_of(graph, {name: graph.type_of(name).shape for name in graph.inputs})  # type: ignore[union-attr, misc]
+
+
+def test_no_kernel_goes_outside_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, shapes = graph_of("backwards")
+    monkeypatch.setattr(movement, "slice_range", lambda size, start, end, step: range(size, 0, step))
+    with pytest.raises(NotFusable, match="outside"):
+        plan_of(graph, shapes)
 
 
 def test_tensors_without_elements_have_no_kernel() -> None:

@@ -107,8 +107,8 @@ class Lowering:
         whole = values.shapes[values.graph.outputs[0]]
         self.results = []
         for name in values.graph.outputs:
-            if values.shapes[name] != whole:
-                raise NotFusable("outputs of different shapes")
+            if values.shapes[name] != whole or name not in values.producers:
+                raise NotFusable("outputs of different shapes, or one that no node makes")
             self.results.append(self.value(name, domain.view))
 
     def value(self, name: str, view: View) -> int:

@@ -146,6 +146,7 @@ class _Piece:
         self.trips, collapsed = address.collapse([lowered.trips[loop] for loop in self.columns], strides)
         self.steps = dict(zip(addresses, collapsed))
         for each in addresses:
+            self._refuse_outside(each)
             writer.pointer(each, dtypes[each.tensor])
         self.names: dict[int, str] = {}
         self.where: list[int] = []
@@ -154,6 +155,18 @@ class _Piece:
         self.level = self._levels()
         self.buffers: dict[int, int] = {}
         self.kept: set[int] = set()  # what lies in a buffer by now
+
+    def _refuse_outside(self, where: Address) -> None:
+        """No kernel reads or writes outside of a tensor, whatever mistake made it do so."""
+        values, trips = self.lowered.values, self.lowered.trips
+        strides = values.strides[where.tensor]
+        if where.tensor in values.graph.outputs:
+            strides = address.contiguous(values.shapes[where.tensor])
+        least, end = address.extent(values.shapes[where.tensor], strides)
+        low, high = address.extent([trips[loop] for loop, _ in where.place.terms],
+                                   [factor for _, factor in where.place.terms])
+        if where.place.start + low < least or where.place.start + high > end:
+            raise NotFusable(f"an element outside of {where.tensor!r}: a defect of the kernel generator")
 
     def _place_of(self, name: str) -> Coordinate:
         place = ZERO
