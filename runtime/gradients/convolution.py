@@ -15,7 +15,7 @@ from graphs.operators._windows import SAME, explicit_pads, per_axis
 
 from . import _pooling, _resampling
 from ._axes import apart, together
-from ._windows import Window, cut, kernel_sizes, leftover, padded, spatial_rank, static_window
+from ._windows import END, Window, cut, kernel_sizes, leftover, padded, spatial_rank, static_window
 from .expanded import expanded
 from .rows import Grads, Row
 from .shapes import expand_to, ints, scalar, shape_of
@@ -32,14 +32,19 @@ def _bias_part(s: Site, g: Value) -> Value:
     return s.b.ReduceSum(g, axes=[0, *range(2, 2 + rank)], keepdims=0)
 
 
-def by_weights(b: Builder, x: Value, g: Value, like: Value, window: Window, group: int,
-               exact: bool) -> Value:
+def by_weights(b: Builder, x: Value, g: Value, like: Value, window: Window, group: int, exact: bool,
+               more: Sequence[int] = ()) -> Value:
     """The transpose of a convolution by its weights (shape of `like`) from its input x and the cotangent g.
 
-    dW[m, c, k] is the sum over images n and places o of g[n, m, o] x[n, c, o stride + k dilation - begin].
+    dW[m, c, k] is the sum over images n and places o of g[n, m, o] x[n, c, o stride + k dilation - begin]. `more`
+    elements at the end of x belong to no window, even where a stride reaches them.
     """
     rank = len(window.strides)
     space = list(range(2, 2 + rank))
+    spare = any(extra >= stride for extra, stride in zip(more, window.strides))
+    if not spare and group == 1 and like.shape is not None and like.shape[2:] == (1,) * rank and not any(
+            (*window.begins, *window.ends)):
+        return _by_pointwise_weights(b, x, g, window)
     if group == 1:
         images = b.Transpose(x, perm=[1, 0, *space])
     else:  # (N, group * C, ...) as (C, group * N, ...)
@@ -49,6 +54,17 @@ def by_weights(b: Builder, x: Value, g: Value, like: Value, window: Window, grou
     found = b.Conv(images, b.Transpose(g, perm=[1, 0, *space]), group=group, **turned.attrs)
     found = b.Transpose(found, perm=[1, 0, *space])
     return found if exact else cut(b, found, shape_of(b, like), rank)
+
+
+def _by_pointwise_weights(b: Builder, x: Value, g: Value, window: Window) -> Value:
+    """The same for a kernel of one element: a product of matrices for each image, summed."""
+    space = list(range(2, 2 + len(window.strides)))
+    if any(stride > 1 for stride in window.strides):
+        x = b.Slice(x, starts=[0] * len(space), ends=[END] * len(space), axes=space, steps=window.strides)
+    for _ in space[1:]:
+        x, g = together(b, x, 2), together(b, g, 2)
+    found = b.ReduceSum(g @ b.Transpose(x, perm=[0, 2, 1]), axes=[0], keepdims=0)
+    return b.Unsqueeze(found, axes=space)
 
 
 def _conv(s: Site, grads: Grads) -> Grads:
@@ -122,7 +138,7 @@ def _conv_transpose(s: Site, grads: Grads) -> Grads:
         found[0] = part if exact else cut(b, part, shape_of(b, s[0]), rank)
     if s.wants(1):
         exact = all(extra < dilation for extra, dilation in zip(more, window.dilations))
-        found[1] = by_weights(b, g, s[0], s[1], window, group, exact)
+        found[1] = by_weights(b, g, s[0], s[1], window, group, exact, more)
     if s.wants(2):
         found[2] = _bias_part(s, g)
     return found

@@ -16,6 +16,9 @@ SAMPLES = [
     Sample("Conv", [t(1, 2, 5), t(2, 2, 4)], {"auto_pad": "SAME_LOWER", "kernel_shape": [4]}),
     Sample("ConvTranspose", [t(2, 3, 4), t(3, 2, 3), t(2)], {"strides": [2], "pads": [1, 0], "output_padding": [1]}),
     Sample("ConvTranspose", [t(1, 4, 3, 2), t(4, 1, 2, 3)], {"group": 2, "dilations": [2, 1], "strides": [1, 3]}),
+    Sample("Conv", [t(2, 3, 5, 4), t(2, 3, 1, 1), t(2)], {"strides": [2, 3]}),
+    Sample("ConvTranspose", [t(2, 3, 4), t(3, 2, 1)], {"strides": [2], "output_padding": [1]}),
+    Sample("ConvTranspose", [t(2, 3, 4), t(3, 2, 1)], {"dilations": [3], "output_padding": [2]}, in_onnxruntime=False),
     *(Sample("ConvTranspose", [t(1, 2, 3, 3), t(2, 2, 3, 2), t(2)], {"strides": [2, 2], "auto_pad": auto})
       for auto in ("SAME_UPPER", "SAME_LOWER")),
     Sample("ConvTranspose", [t(1, 2, 3), t(2, 2, 3)], {"strides": [2], "output_shape": [6]}),
