@@ -23,7 +23,7 @@ from .costs import Cost, NodeSpec
 from .probe import Unmeasurable, draw
 from .signature import node_key, spec_of
 
-CERTAIN = 0.05  # of a time: what two sessions that run the same kernel differ by
+CERTAIN = 0.1  # of a time: what two sessions that run the same kernel differ by
 LARGEST = 24  # nodes of one neighbourhood; what a runtime makes of more is no neighbourhood but a rewritten model
 
 

@@ -57,8 +57,8 @@ def test_the_key_names_types_and_wiring_but_no_names_or_weights() -> None:
 
 def test_only_what_is_certain_is_saved() -> None:
     two = [Cost(10.0, "measured"), Cost(10.0, "measured")]
-    assert saving(two, Cost(10.0, "measured")) == pytest.approx(10.0 - 0.5)
-    assert saving(two, Cost(30.0, "measured")) == pytest.approx(-(10.0 - 1.5))
+    assert saving(two, Cost(10.0, "measured")) == pytest.approx(10.0 - 1.0)
+    assert saving(two, Cost(30.0, "measured")) == pytest.approx(-(10.0 - 3.0))
     assert saving(two, Cost(19.8, "measured")) == 0.0
     assert saving(two, Cost(10.0, "measured", spread=12.0)) == 0.0
     assert saving(two, Cost(math.inf, "unsupported")) == 0.0
