@@ -23,8 +23,8 @@ from . import dtypes
 from .canonical import DEFAULT_OPSET, complete, plain, static_value, version_at
 from .constants import Constant
 from .dims import DimLike, parse_dim, symbol
-from .errors import InvalidModel
-from .inference import Scope, contents, infer, infer_nested_of, infer_node, opaque_types
+from .errors import InferenceError, InvalidModel
+from .inference import Inferred, Scope, contents, infer, infer_nested_of, infer_node, opaque_types
 from .ir import Graph, NameSupply, Node
 from .operators import RUNTIME, Operator, find, schema
 from .structure import check_structure, drop_unused_constants
@@ -107,11 +107,11 @@ class Builder:
     """
 
     def __init__(self, name: str = "graph", opset: int = DEFAULT_OPSET, opsets: Mapping[str, int] | None = None,
-                 ir_version: int = 0, parent: Builder | None = None) -> None:
+                 ir_version: int = 0, parent: Builder | None = None, lenient: bool = False) -> None:
         opsets = {"": opset, **(opsets or {})}
         self._graph = Graph(name=name, opsets={} if parent else opsets, ir_version=ir_version)
         self._opsets: dict[str, int] = opsets if parent is None else parent._opsets
-        self._parent = parent
+        self._parent, self._lenient = parent, lenient
         self._names: NameSupply = NameSupply(set()) if parent is None else parent._names
         self.scope: Scope = Scope(self._graph.types, self._graph.constants, {}, parent.scope if parent else None,
                            f"{name}/" if parent else "", self._opsets)
@@ -130,9 +130,9 @@ class Builder:
         b.scope = Scope(graph.types, graph.constants, known, None, "", b._opsets)
         return b
 
-    def nested(self, name: str = "body") -> Builder:
-        """A builder for a nested graph."""
-        return Builder(name, parent=self)
+    def nested(self, name: str = "body", lenient: bool = False) -> Builder:
+        """A builder for a nested graph. `lenient`: a node may be ill-typed, as in a branch that is never taken."""
+        return Builder(name, parent=self, lenient=lenient or self._lenient)
 
     @property
     def unfinished(self) -> Graph:
@@ -310,7 +310,12 @@ class Builder:
         looked_up = [self.scope.lookup(each) if each else (None, None, None) for each in node.inputs]
         types = [each[0] for each in looked_up]
         infer_nested_of(node, types, self.scope, label)
-        found = infer_node(node, types, [each[1] for each in looked_up], [each[2] for each in looked_up], label)
+        try:
+            found = infer_node(node, types, [each[1] for each in looked_up], [each[2] for each in looked_up], label)
+        except InferenceError:
+            if not self._lenient:
+                raise
+            found = Inferred([None] * len(node.outputs))
         if node.is_opaque:
             found.types = opaque_types(node, types, found.types, self._graph.declared, self._opsets)
         self._graph.nodes.append(node)

@@ -27,9 +27,10 @@ from .site import Site, float_dtype
 _BRANCHES = ("then_branch", "else_branch")
 
 
-def _captured(s: Site) -> range:
-    """Positions of captured values among the operands."""
-    return range(len(s.node.inputs), len(s.names))
+def _captured(s: Site) -> list[int]:
+    """Positions of captured values among the operands; one may be an input too."""
+    names = dict.fromkeys(name for graph in s.node.graphs for name in graph.captured())
+    return [s.names.index(name) for name in names]
 
 
 def _if(s: Site, grads: Grads) -> Grads:
@@ -37,7 +38,7 @@ def _if(s: Site, grads: Grads) -> Grads:
     wanted = [index for index in _captured(s) if s.wants(index)]
     branches = {}
     for attribute in _BRANCHES:
-        b = s.b.nested(attribute)
+        b = s.b.nested(attribute, lenient=True)
         outputs = inline(b, s.attrs[attribute], [])  # type: ignore[arg-type]
         adjoints: dict[str, Value] = {}
         for value, g in zip(outputs, grads):
@@ -56,7 +57,7 @@ def _if_forward(s: Site, tangents: Grads) -> Grads:
     floats = [index for index, name in enumerate(s.node.outputs) if name and float_dtype(s.b, name) is not None]
     branches = {}
     for attribute in _BRANCHES:
-        b = s.b.nested(attribute)
+        b = s.b.nested(attribute, lenient=True)
         outputs = inline(b, s.attrs[attribute], [])  # type: ignore[arg-type]
         moving = {s.names[index]: Value(b, t.name) for index, t in enumerate(tangents) if t is not None}
         forward(b, list(b.unfinished.nodes), moving)
@@ -98,7 +99,7 @@ class _Rounds:
 
     def begin(self, name: str) -> tuple[Builder, list[Value], list[Value]]:
         """A builder that holds the nodes of the body once more, the values of the body's inputs, and of its outputs."""
-        b, body = self.s.b.nested(name), self.body
+        b, body = self.s.b.nested(name, lenient=True), self.body
         given = [input_like(b, self.s, body.type_of(each), each) for each in body.inputs]
         if self.lead:
             for value in given[:2]:
@@ -210,7 +211,9 @@ def _backward(s: Site, grads: Grads) -> Grads:
                                *(1 - r.out_backward[index] for index in arriving)],
         scan_output_axes=[r.in_axes[place] for place in places],
         scan_output_directions=[1 - r.in_backward[place] for place in places])
-    placed = dict(zip([*(r.lead + index for index in active), *added, *emitted], _values(made)))
+    placed: dict[int, Value] = {}
+    for index, value in zip([*(r.lead + index for index in active), *added, *emitted], _values(made)):
+        placed[index] = placed[index] + value if index in placed else value
     return [placed.get(index) for index in range(len(s.names))]
 
 
@@ -229,8 +232,7 @@ def _forward(s: Site, tangents: Grads) -> Grads:
     b, given, outputs = r.begin("forward")
     nodes = list(b.unfinished.nodes)
     active, _ = r.moving(b, nodes, given, outputs, [t is not None for t in tangents])
-    moving = {s.names[index]: Value(b, t.name) for index, t in enumerate(tangents)
-              if t is not None and index >= len(s.node.inputs)}
+    moving = {s.names[index]: Value(b, t.name) for index in _captured(s) if (t := tangents[index]) is not None}
     scanned = range(r.lead + r.states, len(given))
     sliding = [index for index in scanned if tangents[index] is not None]
     beside = {index: input_like(b, s, given[index].type, "tangent")

@@ -5,7 +5,8 @@ import pytest
 
 from graphs.builder import Builder, Value
 from graphs.errors import NotDifferentiable
-from runtime import gradients
+from graphs.text import parse_graph
+from runtime import gradients, jvp, run
 from runtime.gradients.control_flow import ROWS
 from tests.runtime.gradients.checking import Sample, check
 from tests.runtime.gradients.test_movement import t
@@ -67,6 +68,16 @@ def _sample(op: str, inputs: list[np.ndarray], build: object, **more: object) ->
     return Sample(op, inputs, build=build, **more)  # type: ignore[arg-type]
 
 
+def twice(b: Builder, h: Value, xs: Value) -> list[Value]:
+    """A Scan that captures its own first state and all that it scans."""
+    body = b.nested("body")
+    assert h.shape is not None and h.dtype is not None
+    state, x = body.input("state", h.dtype, h.shape), body.input("x", h.dtype, h.shape)
+    whole = body.ReduceSum(Value(body, xs.name), axes=[0], keepdims=0)
+    body.output(state * Value(body, h.name) + x * whole)
+    return [b.Scan(h, xs, body=body.unfinished, num_scan_inputs=1)]
+
+
 SCANNED = [t(2, 3), t(4, 2, 3), t(3, 3)]
 SAMPLES = [
     *(_sample("If", [condition, t(2, 3), t(3, 2).T.copy()], choose) for condition in (TRUE, FALSE)),
@@ -75,6 +86,7 @@ SAMPLES = [
         *args, scan_input_axes=[2], scan_input_directions=[1], scan_output_axes=[-1], scan_output_directions=[1]),
         symbolic=False),
     _sample("Scan", [*SCANNED[:1], np.stack([t(2, 3), -t(2, 3), t(2, 3)]), t(2, 3) + 1.0], nested),
+    _sample("Scan", [t(2, 3), t(3, 2, 3)], twice),
     *(_sample("Loop", [np.array(trips), t(2, 3), t(3)], repeated, in_onnxruntime=trips > 0)  # no Scan of length 0 there
       for trips in (0, 2, 5)),
 ]  # fmt: skip
@@ -98,3 +110,13 @@ def test_a_body_that_draws_random_numbers_is_refused() -> None:
     b.output(b.Scan(x, b.input("n", "float32", [3]), body=body.unfinished, num_scan_inputs=1), "y")
     with pytest.raises(NotDifferentiable, match="random"):
         gradients(b.graph(), "y", "x")
+
+
+@pytest.mark.parametrize("mode", [gradients, jvp])
+def test_a_branch_that_is_never_taken_may_be_ill_typed(mode: object) -> None:
+    graph = parse_graph("""graph opset 17 (x: float64[2, 3], c: bool[]) -> (y) {
+        y = If(c, then_branch=graph () -> (a) { a = Squeeze(x, axes=[0]) },
+                  else_branch=graph () -> (b) { b = Mul(x, x) }) }""")
+    found = gradients(graph, "y", "x") if mode is gradients else jvp(graph, {"x": np.ones((2, 3))})
+    values = run(found, {"x": t(2, 3), "c": FALSE})
+    np.testing.assert_allclose(values[found.outputs[-1]], 2 * t(2, 3))
