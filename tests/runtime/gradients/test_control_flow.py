@@ -120,3 +120,31 @@ def test_a_branch_that_is_never_taken_may_be_ill_typed(mode: object) -> None:
     found = gradients(graph, "y", "x") if mode is gradients else jvp(graph, {"x": np.ones((2, 3))})
     values = run(found, {"x": t(2, 3), "c": FALSE})
     np.testing.assert_allclose(values[found.outputs[-1]], 2 * t(2, 3))
+
+
+NESTED = """graph opset 17 (x: float64[3], w: float64[3]) -> (y) {
+  true = constant bool[] [1] four = constant int64[] [4] two = constant int64[] [2] most = constant float64[] [5]
+  y = Loop(four, true, x, body=graph (i: int64[], c: bool[], p: float64[3]) -> (small, r) {
+    q = Loop(two, true, p, body=graph (j: int64[], d: bool[], u: float64[3]) -> (going, v) {
+      going = Identity(d) k = Mul(u, w) v = Sin(k) })
+    s = Add(q, p) square = Mul(s, s) total = ReduceSum(square, keepdims=0) small = Less(total, most)
+    r = If(small, then_branch=graph () -> (a) { a = Mul(s, w) }, else_branch=graph () -> (b) { b = Mul(s, p) }) }) }"""
+# States that change places, one that is only handed on, outputs that are values of the graph around.
+HANDED = """graph opset 17 (x: float64[3], w: float64[3]) -> (a, b, s, o) {
+  true = constant bool[] [1] three = constant int64[] [3]
+  a, b, s, o = Loop(three, true, x, w, body=graph (i: int64[], c: bool[], p: float64[3], q: float64[3]) ->
+    (going, q, m, p, w) { going = Identity(c) m = Mul(p, w) }) }"""
+
+
+@pytest.mark.parametrize("text", [NESTED, HANDED])
+def test_first_and_second_derivatives_of_nested_loops(text: str) -> None:
+    first, feeds = parse_graph(text), {"x": np.array([0.3, 0.5, -0.4]), "w": np.array([1.2, 0.9, 1.3])}
+    for _ in range(2):
+        graph = gradients(first, first.outputs, ["x", "w"])
+        found = run(graph, feeds)
+        for name, output in zip(("x", "w"), graph.outputs[-2:]):
+            sides = [run(first, {**feeds, name: feeds[name] + sign * 1e-6}) for sign in (1, -1)]
+            slope = sum(np.sum(sides[0][each] - sides[1][each]) for each in first.outputs) / 2e-6
+            assert np.sum(found[output]) == pytest.approx(slope, rel=1e-6), name
+        first = graph.copy()
+        first.outputs = [graph.outputs[-2]]
