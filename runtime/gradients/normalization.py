@@ -203,11 +203,13 @@ def _mean_variance(s: Site) -> Sequence[Value]:
     return [around / (b.Sqrt(b.ReduceMean(around * around, axes=axes)) + scalar(b, 1e-9, x))]
 
 
+rms_row = _row(_rms)
+
 ROWS: dict[str, Row] = {
     **_softmax.ROWS,
     "BatchNormalization": Row(_batch_vjp, _batch_jvp),
     "LayerNormalization": _row(_layer),
-    "RMSNormalization": _row(_rms),
+    "RMSNormalization": rms_row,
     "InstanceNormalization": _row(_instance),
     "GroupNormalization": expanded(_group),
     "LpNormalization": expanded(_lp),
