@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from graphs.constants import Constant
 from graphs.dims import DimLike, product
+from graphs.dtypes import numpy_dtype
 
 from .declare import Leaf, Match, Operand, Outcome, refuse, rule, term
-from .values import finite_constant, is_float, number
+from .values import finite_constant, is_float, number, scalar
 
 FAMILY = "linear"
 
@@ -131,3 +133,30 @@ def one_hot_matmul(m: Match) -> Outcome:
     if m.i.dtype not in ("int32", "int64"):
         return refuse("Gather takes int32 and int64 positions")
     return None if _in_range(m, m.i, int(depth)) else refuse("nothing shows that the positions are in range")
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="A product of rows that compare an integer with 0, 1, 2, ... and a finite constant table looks rows up; "
+            "rows of zeros before and after the table stand for what is out of range.",
+    before="MatMul(Cast(Equal(x, $i), to=k), $t)", after="Gather(p, j, axis=0)",
+    example="graph opset 17 (x: int32[n, 1]) -> (y) { i = constant int32[3] [0, 1, 2] "
+            "t = constant float32[3, 2] [1, 2, 3, 4, 5, 6] e = Equal(x, i) c = Cast(e, to=1) y = MatMul(c, t) }",
+    near_miss="graph opset 17 (x: int32[n, 1]) -> (y) { i = constant int32[3] [0, 2, 1] "
+              "t = constant float32[3, 2] [1, 2, 3, 4, 5, 6] e = Equal(x, i) c = Cast(e, to=1) y = MatMul(c, t) }",
+)
+def equal_matmul(m: Match) -> Outcome:
+    if m.t.rank != 2 or not finite_constant(m.t) or m.i.array is None:
+        return refuse("the table must be a finite matrix")
+    if m.x.dtype not in ("int32", "int64"):
+        return refuse("Clip and Gather take int32 and int64 positions")
+    rows, width = m.t.shape
+    if not isinstance(rows, int) or m.i.shape != (*(1,) * (m.i.rank - 1), rows) or not np.array_equal(
+            m.i.array.reshape(-1), np.arange(rows)):
+        return refuse("the constant does not count 0, 1, 2, ... along the rows of the table")
+    if not m.x.rank or m.x.shape[-1] != 1 or m.x.rank < m.i.rank:
+        return refuse("not one position for each row of the product")
+    zeros = Constant.of(np.zeros((1, width), numpy_dtype(m.t.dtype)), m.t.dtype)
+    inside = term("Clip", term("Reshape", m.x, shape=m.x.shape[:-1]), min=-1, max=rows)
+    one = scalar(m.x.dtype, 1)
+    return {"p": term("Concat", zeros, m.t, zeros, axis=0), "j": term("Add", inside, one)}

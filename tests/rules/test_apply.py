@@ -123,3 +123,13 @@ def test_apply_everywhere_reaches_the_short_form(text: str, left: list[str]) -> 
 def test_apply_everywhere_without_gain_returns_the_graph() -> None:
     graph = parse_graph("graph opset 17 (x: float32[2, 3]) -> (y) { y = Tanh(x) }")
     assert apply_everywhere(graph, all_rules(), limit=3) is graph
+
+
+def test_a_lookup_gives_zeros_for_every_position_out_of_range() -> None:
+    for dtype in ("int32", "int64"):
+        new = applied("equal-matmul", by_name("equal-matmul").example.replace("int32", dtype))
+        assert "MatMul" not in ops(new) and "Gather" in ops(new)
+        ends = np.iinfo(dtype)
+        x = np.array([ends.min, -5, -1, 0, 1, 2, 3, 100, ends.max], dtype)[:, None]
+        expected = [[0, 0]] * 3 + [[1, 2], [3, 4], [5, 6]] + [[0, 0]] * 3
+        assert run(new, {"x": x})["y"].tolist() == expected
