@@ -28,8 +28,8 @@ from runtime.feeds import input_symbols
 
 BUILT, TRAINED = "bert-12", "ppocr-cls"
 START_SECONDS = 60.0
-WHY_THEY_DIFFER = ("predicted adds up nodes measured alone, measured runs the whole model, where the runtime fuses nodes "
-                   "and caches are shared: they may differ")
+WHY_THEY_DIFFER = ("predicted adds up nodes measured alone, measured runs the whole model, where the runtime fuses "
+                   "nodes and caches are shared: they may differ")
 
 
 class Service:

@@ -40,7 +40,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "egraft: error[not-executable]: node 'x' (my.domain.Foo): there is no kernel for it; ...",
         "Optimize with `--target onnxruntime:cpu`, or take the operator out of the model."),
     "not-differentiable": (
-        "egraft: error[not-differentiable]: NonMaxSuppression 'boxes': NonMaxSuppression has no gradient row (...); ...",
+        "egraft: error[not-differentiable]: NonMaxSuppression 'boxes': it has no gradient row (...); ...",
         "Differentiate by values that do not reach the output through this node, or express it by other operators."),
     "execution-failed": (
         "egraft: error[execution-failed]: node 'r' (Reshape): 12 elements do not fit [5, -1]; ...",
