@@ -13,11 +13,12 @@ from graphs.onnx_io import to_model_proto
 from runtime.feeds import draw
 
 SMALL = ["resnet-tiny", "bert-tiny", "llama-tiny", "bilstm-tiny", "logistic-regression", "multiply-add"]
-SIZES = [{"batch": 1, "sequence": 16}, {"batch": 3, "sequence": 9}]
+SIZES = [{"batch": batch, "sequence": sequence}
+         for batch, sequence in ((1, 16), (3, 9), (2, 1), (1, 31), (5, 24))]
 
 
 def sizes_of(graph: Graph) -> list[dict[str, int]]:
-    """Two sets of sizes for the symbols that the graph has."""
+    """Five sets of sizes for the symbols that the graph has."""
     text = " ".join(str(graph.types[name]) for name in graph.inputs)
     return [{name: size for name, size in sizes.items() if name in text} for sizes in SIZES]
 

@@ -42,6 +42,7 @@ def test_the_result_is_the_same_model(name: str) -> None:
         assert_close(original.run(outputs, feeds), changed.run(outputs, feeds))
     assert result.report["unchanged"] or result.report["validation"]["ok"]
     assert not result.report["dropped"]
+    assert result.report["target"]["sizes"].keys() == sizes_of(result.original)[0].keys()  # what was measured at
 
 
 @pytest.mark.parametrize("name", SMALL)
