@@ -16,7 +16,8 @@ from graphs.text import parse_graph
 
 # What the console script does, with a sign that the interpreter has started (before that nothing can be caught).
 SCRIPT = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 from optimizer import command_line
 real = command_line.signal.signal
 command_line.signal.signal = lambda *handler: (real(*handler), os.write(1, b"started"))
