@@ -11,6 +11,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from graphs.operators import is_pure
 
 from .costs import Cost, NodeSpec
 from .probe import Unmeasurable, draw
-from .signature import node_key, spec_of
+from .signature import graph_digest, node_key, spec_of
 
 CERTAIN = 0.1  # of a time: what two sessions that run the same kernel differ by
 LARGEST = 24  # nodes of one neighbourhood; what a runtime makes of more is no neighbourhood but a rewritten model
@@ -36,6 +37,21 @@ class Neighbourhood:
     def operators(self, graph: Graph) -> str:
         """`Add+Erf+Mul`, for people."""
         return "+".join(graph.nodes[index].op for index in self.nodes)
+
+
+def kernels_key(graph: Graph) -> str:
+    """Under which name it is filed what a target joins in a graph."""
+    return f"kernels {graph_digest(graph)}"
+
+
+def to_note(found: Sequence[Neighbourhood]) -> dict[str, Any]:
+    """As a record notes them."""
+    return {"neighbourhoods": [list(each.nodes) for each in found]}
+
+
+def from_note(note: Mapping[str, Any]) -> list[Neighbourhood]:
+    """The reverse of `to_note`."""
+    return [Neighbourhood(tuple(each)) for each in note["neighbourhoods"]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ class NodeCosts:
         What was not measured yet is measured within the budget, and what is left then saves nothing. Raises
         FrozenMiss where something would have to be measured and the database is frozen.
         """
-        if self.target.place is None or not self.target.measures:
+        if self.target.place is None:
             return []
         places = Places(graph, self.sizes, self.threads)
         costs: dict[str, Cost] = {}
@@ -160,11 +160,14 @@ class NodeCosts:
 
     def _together(self, key: str, places: Places, each: Neighbourhood) -> Cost:
         """Infinite seconds where they are not known."""
-        record = self.timings.get(key, *self.target.place) if self.target.place is not None else None
+        place = self.target.place
+        assert place is not None
+        database = self.target.database  # of another machine: what it lacks is not known
+        record = self.timings.get(key, *place) if database is None else database.peek(key, *place)
         if record is not None and not (record.failed and self._may_measure()):
             found = cost_from(record, "database")
-        elif self.budget_seconds <= 0:
-            return Cost(math.inf, "unsupported", note="not measured: the budget was used up")
+        elif self.budget_seconds <= 0 or not self.target.measures:
+            return Cost(math.inf, "unsupported", note="not measured: not possible here, or the budget was used up")
         else:
             start = time.perf_counter()
             found = self.target.measure_neighbourhood(places, each, self.timings)

@@ -14,6 +14,7 @@ from .. import protocol
 from ..comparison import Comparison, estimated
 from ..costs import Cost, NodeSpec
 from ..fingerprint import Fingerprint
+from ..neighbourhoods import Neighbourhood, from_note, kernels_key
 from ..peaks import Peaks, recorded_peaks
 from ..signature import graph_digest
 from ..timings import Timings
@@ -157,6 +158,12 @@ class Recorded(_Estimating):
     def known_cost(self, spec: NodeSpec) -> Cost | None:
         """As the recorded target knows it."""
         return self.of.known_cost(spec)
+
+    def neighbourhoods(self, graph: Graph, timings: Timings) -> list[Neighbourhood]:
+        """As the recorded target found them in this very graph, else none."""
+        assert self.database is not None
+        record = self.database.peek(kernels_key(graph), self.of.name, self.digest)
+        return [] if record is None else from_note(record.note)
 
     def peaks(self, threads: int, timings: Timings) -> Peaks:
         """The recorded ones, else this machine's CPU's."""

@@ -21,8 +21,7 @@ from graphs.types import TensorType
 
 from ..costs import FREE, Cost, NodeSpec
 from ..fingerprint import Fingerprint, onnxruntime_cpu
-from ..neighbourhoods import Kernel, Neighbourhood, joined
-from ..signature import graph_digest
+from ..neighbourhoods import Kernel, Neighbourhood, from_note, joined, kernels_key, to_note
 from ..timings import Timings
 from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
 from .sharing import shared_model, shares_weights
@@ -97,7 +96,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
 
     def neighbourhoods(self, graph: Graph, timings: Timings) -> list[Neighbourhood]:
         """What the library's own optimizations, short of memory layouts, make one kernel of."""
-        key = f"kernels {graph_digest(graph)}"
+        key = kernels_key(graph)
         record = timings.get(key, self.name, self.fingerprint)
         if record is None:
             start, found, note = time.process_time(), list[Neighbourhood](), dict[str, Any]()
@@ -106,9 +105,9 @@ class OnnxRuntimeCpu(MeasuredTarget):
             except Exception as error:  # at this level of optimization, or when writing: the model itself may well load
                 note["failed"] = f"{type(error).__name__}: {error}"[:500]
             seconds = time.process_time() - start
-            note["neighbourhoods"] = [list(each.nodes) for each in found]
+            note.update(to_note(found))
             record = timings.add(key, self.name, self.fingerprint, "kernels", [seconds], seconds, note)
-        return [Neighbourhood(tuple(each)) for each in record.note["neighbourhoods"]]
+        return from_note(record.note)
 
     def kernels(self, graph: Graph) -> list[Kernel]:
         """The nodes that are run: the library writes down what it has made of the model. Raises Unsupported."""

@@ -11,6 +11,7 @@ from cost_model.costs import Cost
 from cost_model.neighbourhoods import Kernel, Neighbourhood, Places, joined, saving
 from cost_model.node_costs import NodeCosts
 from cost_model.targets import find_target
+from cost_model.targets.estimated import Recorded
 from cost_model.timings import Timings
 from graphs.inference import infer
 from graphs.ir import Graph
@@ -87,3 +88,21 @@ def test_a_measured_neighbourhood_is_looked_up_and_a_failed_one_saves_nothing(tm
             timings.freeze()
             found = costs.neighbourhoods(graph)
         assert len(found) == (1 if samples else 0) and all(each[1] > 0 for each in found)
+
+
+def test_a_replay_of_records_saves_what_the_recording_machine_saved(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    graph, target, path = graph_of(CONV), find_target("onnxruntime:cpu"), tmp_path / "t.db"
+    with Timings(path) as timings:
+        costs = NodeCosts(target, timings, {}, opset=17)
+        for node in graph.nodes:
+            costs.node_in(graph, node)
+        costs.measure()
+        key = Places(graph, {}, 1).key(Neighbourhood((0, 1)))
+        timings.add(key, target.name, target.fingerprint, "neighbourhood", [1e-9] * 5, 1e-9, {"call": 0.0})
+        live = costs.neighbourhoods(graph)
+    recorded = Recorded(target, str(path))
+    with Timings(tmp_path / "other.db") as own:
+        assert NodeCosts(recorded, own, {}, opset=17).neighbourhoods(graph) == live != []
+        unseen = graph_of(CONV.replace("8, 8]", "9, 9]"))
+        assert NodeCosts(recorded, own, {}, opset=17).neighbourhoods(unseen) == []
