@@ -144,7 +144,8 @@ def _save_external(graph: Graph, target: Path, opset: int | None) -> None:
         with _replacing(target) as file:
             file.write(text)
     except BaseException:
-        data_path.unlink(missing_ok=True)
+        if data_path not in _own_data(target):  # Ctrl-C may come when the new model stands already
+            data_path.unlink(missing_ok=True)
         raise
     for path in former:
         path.unlink(missing_ok=True)

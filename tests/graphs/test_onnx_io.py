@@ -428,6 +428,29 @@ def test_a_process_that_is_killed_leaves_no_half_model(tmp_path: Path, turns: in
         np.testing.assert_array_equal(load(out).constants["w"].array, WEIGHTS + new)
 
 
+@pytest.mark.parametrize("turn", [0, 1])
+@pytest.mark.parametrize("after", [False, True])
+def test_an_interrupt_beside_a_rename_leaves_no_model_without_its_data(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turn: int, after: bool) -> None:
+    folder, out, done, replace = tmp_path / "in", tmp_path / "out.onnx", iter(range(2)), os.replace
+    folder.mkdir()
+    graph = load(external(folder, WEIGHTS.tobytes()))
+
+    def interrupted(old: Path, new: Path) -> None:
+        here = next(done) == turn
+        if not here or after:
+            replace(old, new)
+        if here:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save(graph, out)
+    assert out.exists() == (turn == 1 and after)
+    if out.exists():
+        np.testing.assert_array_equal(load(out).constants["w"].array, WEIGHTS)
+
+
 def test_nothing_is_left_behind_by_a_failure(tmp_path: Path) -> None:
     graph = parse_graph("graph opset 21 (x: float32[2]) -> (y) { y = Gelu(x) }")
     with pytest.raises(InvalidOption):
