@@ -101,6 +101,9 @@ def open_context(graph: Graph, options: Options) -> Context:
     """Resolve options against the graph; raises InvalidOption or TargetUnavailable before any work is done."""
     from .commands import load_feeds
 
+    if options.stages != "all" and options.objective != "time":
+        raise InvalidOption(f"--stages {options.stages}", f"it is for the objective time, not for {options.objective}",
+                            "leave one of them out")
     from_onnx = bool(graph.extras.get("from_onnx", True))
     check_threads(options)
     target = resolve(options.target, from_onnx, options.timings if options.frozen else None)

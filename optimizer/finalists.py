@@ -121,6 +121,11 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
     return Outcome(ranked, comparison, note, unsupported, others, left_out)
 
 
+def not_measured(entries: list[Finalist]) -> Outcome:
+    """The last stage's graph first, whatever it takes: for ablations."""
+    return Outcome(entries[::-1], None, "not measured: a part of the stages was asked for")
+
+
 def _predicted_not_slower(entry: Finalist, predicted_input: float | None) -> bool:
     if entry.predicted is None or predicted_input is None:
         return True  # the input, and the normalized graph, which only lacks what the input has

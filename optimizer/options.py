@@ -11,6 +11,7 @@ from graphs.errors import InvalidOption
 from graphs.wording import counted
 
 Exactness = Literal["exact", "rounding", "finite", "approximate"]
+Stages = Literal["normalize", "greedy", "nodes", "neighbourhoods", "all"]
 SPELLED = {"dims": "dim", "fix_dims": "fix_dim", "buckets": "buckets"}  # options that are tables, in requests
 Size = Annotated[int, Field(ge=1)]
 THREADS_PER_CORE = 4  # with many more, runtimes spend their time on waking threads, and hang
@@ -44,6 +45,9 @@ class Options(BaseModel):
     timings: str | None = Field(None, description="path of the timing database")
     frozen: bool = Field(False, description="a miss in the timing database is an error")
     seed: int = Field(0, ge=0, lt=1 << 63)
+    stages: Stages = Field("all", description="for ablations: all but `all` hands back what it finds without measuring "
+                                              "it whole; greedy: rules one after the other, without an e-graph; nodes: "
+                                              "an e-graph and the times of single nodes")
 
 
 def check_threads(options: Options) -> None:

@@ -108,6 +108,8 @@ class Pipeline:
         normalized, improved = improve_graph(self.original, self.context, self.clock, Journal())
         self.clock.enter("finalists")
         entries = finalists.enter(self.original, normalized, improved)
+        if self.context.options.stages != "all":
+            return improved, finalists.not_measured(entries)
         return improved, finalists.race(entries, self.context, improved.predicted_input)
 
     def _drop(self, failed: Finalist) -> bool:

@@ -13,7 +13,7 @@ from rules.catalogue import all_rules
 from rules.zero_signs import showing_places
 from search.steps import Step, replay, same_graph
 
-from . import regions, searching
+from . import greedy, regions, searching
 from .bodies import improve_bodies, make_names_unique
 from .candidates import Improved
 from .context import Context
@@ -33,13 +33,20 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
     _bodies(graph, context, journal)
     improved = Improved(list(journal.steps))
     try:
-        search = regions.search if regions.is_large(graph, context) else searching.search
-        search(graph, context, clock, improved)
+        _search_of(graph, context)(graph, context, clock, improved)
     except SearchFailed as error:
         context.warn(f"the search ended early ({error.found}); only normalization was applied")
     improved.refusals.update(refused)
     _finish(graph, context, improved)
     return graph, improved
+
+
+def _search_of(graph: Graph, context: Context) -> Callable[[Graph, Context, Clock, Improved], None]:
+    if context.options.stages == "normalize":
+        return lambda graph, context, clock, improved: None
+    if context.options.stages == "greedy":
+        return greedy.search
+    return regions.search if regions.is_large(graph, context) else searching.search
 
 
 def _without_signs(graph: Graph, context: Context) -> dict[str, Any]:
@@ -116,7 +123,10 @@ def _improve_body(body: Graph, context: Context) -> Graph:
     exact = context.options.precision == "exact"
     infer(body)
     normalize(body, exact=exact)
-    better = searching.fewest_nodes(body, context)
+    if context.options.stages == "normalize":
+        return body
+    fewest = greedy.fewest_nodes if context.options.stages == "greedy" else searching.fewest_nodes
+    better = fewest(body, context)
     normalize(better, exact=exact)
     size, other = ((graph.node_count(), constant_bytes(graph)) for graph in (body, better))
     return better if other < size else body  # nothing is rewritten for nothing

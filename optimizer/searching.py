@@ -211,13 +211,15 @@ def select(saturated: Saturated, prices: Prices, context: Context, enter: Callab
                 break
         # Until all that is chosen was measured: a later run with the same database then chooses the same.
         best = _settled(saturated, prices, context)
-        if best is not None:
+        if best is not None and context.options.stages != "nodes":
             best = learn(saturated, best, prices.tiles, context,
                          lambda: _settled(saturated, prices, context) or _fastest(saturated, prices, context))
     enter("extract")
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
         selections["fastest predicted"] = best or _fastest(saturated, prices, context)
+        if context.options.stages != "all":
+            return selections
         predicted = total(selections["fastest predicted"], prices)
         if alone and predicted < SMALL_SECONDS:  # larger models: too dear to measure
             selections["rewritten"] = extract.exact(saturated, Rewritten(prices, predicted),
