@@ -17,7 +17,7 @@ from . import dtypes, ml_types
 from .constants import Constant
 from .dims import data_dim
 from .errors import InferenceError
-from .ir import Graph, Node
+from .ir import Graph, Node, is_fused
 from .operators import Contents, Operator, Site, find, schema
 from .types import OtherType, TensorType, Type
 
@@ -116,7 +116,9 @@ def _visit(node: Node, scope: Scope, declared: Mapping[str, Type]) -> Inferred:
         # A branch that is never taken may be ill-typed for these sizes (a guarded Squeeze): it stays as it is.
         _log.info("inside a nested graph, types of %s stay unknown: %s", label, error.found)
         result = Inferred([None] * len(node.outputs))
-    if node.is_opaque:
+    if is_fused(node):
+        result.types = [node.attrs["body"].types.get(name) for name in node.attrs["body"].outputs]  # type: ignore[attr-defined]
+    elif node.is_opaque:
         result.types = opaque_types(node, types, result.types, declared, scope.opsets)
     return result
 
@@ -219,6 +221,11 @@ _FROM_SCHEMA = {dtypes.schema_type(name): name for name in dtypes.ONNX_NUMBER}
 def infer_nested_of(node: Node, types: Sequence[Type | None], scope: Scope, label: str) -> None:
     """Fill the types of a node's nested graphs, whose surroundings are `scope`."""
     body = node.attrs.get("body")
+    if is_fused(node):  # its body stands for itself: it sees nothing of the graph around
+        assert isinstance(body, Graph)
+        body.types = {name: type_ for name, type_ in zip(body.inputs, types) if type_ is not None}
+        _infer_graph(body, None, f"{label}/", scope.opsets)
+        return
     if not node.is_opaque and node.domain == "" and isinstance(body, Graph):
         if node.op == "Loop":
             first: list[Type | None] = [TensorType("int64", ()), TensorType("bool", ())]

@@ -96,6 +96,15 @@ class Node:
                     dict(self.metadata), self.origins, self.overload)
 
 
+FUSED = "egraft", "Fused"  # domain and operator of a node that runs as one kernel, and means what its body says
+
+
+def is_fused(node: Node) -> bool:
+    """Whether a node is an `egraft.Fused` one: attribute `body` is a graph of its own, with the node's inputs in order,
+    which reads nothing of the graph around it."""
+    return (node.domain, node.op) == FUSED and isinstance(node.attrs.get("body"), Graph)
+
+
 def _copy_attribute(value: object) -> object:
     if isinstance(value, Graph):
         return value.copy()

@@ -17,7 +17,7 @@ import onnx.helper
 
 from graphs import dims
 from graphs.constants import Constant
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, is_fused
 from graphs.operators import RUNTIME, find, is_pure
 from graphs.text import print_graph
 from graphs.types import TensorType, Type
@@ -167,6 +167,7 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
         first = next(graph.nodes[index].name or graph.nodes[index].outputs[0] for index in group.nodes)
         origins = tuple(dict.fromkeys(name for index in group.nodes for name in
                                       (graph.nodes[index].origins or (graph.nodes[index].name,)) if name))
+        body.opsets = {}  # as a nested graph's: those of the graph around it
         replaced[root] = Node(OP, tuple(inputs), (group.output,), {BODY: body, EXACT: int(exact)}, DOMAIN,
                               f"fused_{first}", 1, origins=origins)
     made.nodes = [replaced.get(index, node) for index, node in enumerate(made.nodes)]
@@ -177,11 +178,6 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
             kept.append(node)
     made.nodes = kept[::-1]
     return made
-
-
-def is_fused(node: Node) -> bool:
-    """Whether a node is a Fused one."""
-    return node.domain == DOMAIN and node.op == OP and isinstance(node.attrs.get(BODY), Graph)
 
 
 def prepare_fused(node: Node, context: Context) -> NodeFunction:
@@ -252,7 +248,9 @@ def as_functions(graph: Graph) -> Graph:
             name = f"{EXACT_CALL if node.attrs.get(EXACT) else CALL}{signature(body)[:16]}"
             key = DOMAIN, name, ""
             if key not in made.functions:
-                made.functions[key] = _function(name, to_model_proto(body))
+                whole = body.copy()
+                whole.opsets = body.opsets or dict(made.opsets)
+                made.functions[key] = _function(name, to_model_proto(whole))
             each.nodes[index] = Node(name, node.inputs, node.outputs, {}, DOMAIN, node.name, 0, node.doc,
                                      dict(node.metadata), node.origins)
     if made.functions:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graphs import load, save
+from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph
 from runtime import Session, run, validate
@@ -165,3 +166,13 @@ def test_fused_nodes_go_into_a_file_and_are_recognized_again(exact: bool, tmp_pa
     assert len(loaded.nodes) == 2
     np.testing.assert_array_equal(run(loaded, given)["y"], want)
     assert calls == [exact, exact]
+
+
+def test_types_go_through_fused_nodes_and_their_bodies_keep_theirs() -> None:
+    graph = fuse(parse_graph(NORM), [WHOLE])
+    before = str(graph)
+    infer(graph)
+    assert str(graph.types["y"]) == "float32[n, m]" and str(graph) == before
+    graph.types = {name: type_ for name, type_ in graph.types.items() if name in graph.inputs}
+    infer(graph)
+    assert str(graph.types["y"]) == "float32[n, m]" and str(graph) == before
