@@ -10,7 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from . import jobs, operations, pages, problems, reference
+from . import batches, jobs, operations, pages, problems, reference
 from .guard import Guard
 from .service import Service
 from .settings import Settings
@@ -36,7 +36,7 @@ def create_app(data: Path | str | Settings, **settings: Any) -> FastAPI:
     app = FastAPI(title="egraft", version=version("egraft"), description=DESCRIPTION, lifespan=lifespan,
                   docs_url=None, redoc_url=None, openapi_url="/openapi.json")
     app.state.service = service
-    for router in (jobs.router, jobs.checks, reference.router, operations.router, pages.router):
+    for router in (jobs.router, jobs.checks, batches.router, reference.router, operations.router, pages.router):
         app.include_router(router)
     problems.install(app)
     app.add_middleware(Guard, service=service)

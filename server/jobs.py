@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
 from graphs.errors import InvalidOption
+from graphs.wording import counted
 
 from . import worker
 from .errors import InternalError, NotFound, NotReady, QueueFull
@@ -49,20 +50,31 @@ _BODY: dict[str, Any] = {
 
 def new_job(service: Service, upload: Upload, folder: Path, kind: str, options: dict[str, Any], reuse: bool) -> Job:
     """Make an upload a durable job. `folder` holds `upload/` and becomes the job's."""
-    waiting = service.store.counts()
-    if waiting[QUEUED] >= service.settings.max_queue:
-        raise QueueFull("job", f"{waiting[QUEUED]} jobs wait", "send it again later")
-    request = {"kind": kind, "options": options, "timings": service.settings.timings, **upload.mains,
-               "memory": service.settings.job_memory, "reuse": reuse}
-    canonical = json.dumps([kind, options, upload.digest(), service.settings.timings, build_digest()], sort_keys=True)
-    job = Job(id=new_id(), kind=kind, state=QUEUED, name=" and ".join(
-        file for part, file in upload.mains.items() if part != "inputs"), bytes=upload.bytes, request=request,
-        key=hashlib.sha256(canonical.encode()).hexdigest(), created=time.time(), attempts=0)
-    (folder / worker.REQUEST).write_text(json.dumps(request, indent=1), encoding="utf-8")
+    check_queue(service, 1)
+    job = job_row(service, upload, folder, kind, options, reuse)
     folder.rename(service.store.folder(job.id))
     service.store.add(job)
     service.supervisor.notify()
     return job
+
+
+def check_queue(service: Service, more: int) -> None:
+    """Raise QueueFull where so many more jobs cannot wait."""
+    waiting, most = service.store.counts()[QUEUED], service.settings.max_queue
+    if waiting + more > most:
+        raise QueueFull("job", f"{waiting} jobs wait, {counted(most, 'job')} may, and {more} more came",
+                        "send it again later" if more <= most else "start the service with a larger EGRAFT_MAX_QUEUE")
+
+
+def job_row(service: Service, upload: Upload, folder: Path, kind: str, options: dict[str, Any], reuse: bool) -> Job:
+    """The row of a job, not yet in the store; its request is written into `folder`."""
+    request = {"kind": kind, "options": options, "timings": service.settings.timings, **upload.mains,
+               "memory": service.settings.job_memory, "reuse": reuse}
+    canonical = json.dumps([kind, options, upload.digest(), service.settings.timings, build_digest()], sort_keys=True)
+    (folder / worker.REQUEST).write_text(json.dumps(request, indent=1), encoding="utf-8")
+    return Job(id=new_id(), kind=kind, state=QUEUED, name=" and ".join(
+        file for part, file in upload.mains.items() if part != "inputs"), bytes=upload.bytes, request=request,
+        key=hashlib.sha256(canonical.encode()).hexdigest(), created=time.time(), attempts=0)
 
 
 async def take(request: Request, kind: str, mains: tuple[str, ...]) -> tuple[Service, Job, Upload]:

@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from . import worker
+from .batches import batch_view, find
 from .error_catalogue import entries
 from .pages_render import render_page
 from .service import Service, service_of
-from .store import DONE, FINISHED, Job
+from .store import DONE, FINISHED, RUNNING, Job
 from .views import Before, progress
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
@@ -29,6 +30,29 @@ def index(request: Request, before: Before = None) -> HTMLResponse:
     return HTMLResponse(render_page("index.html", jobs=[(row, progress(service, row)) for row in rows[:ROWS]],
                                     next=rows[ROWS - 1].number if len(rows) > ROWS else None,
                                     alive=any(row.state not in FINISHED for row in rows)))
+
+
+@router.get("/batches")
+def batches_page(request: Request, before: Before = None) -> HTMLResponse:
+    """The list of batches."""
+    store = service_of(request).store
+    rows = store.batches(ROWS + 1, before)
+    views = [batch_view(row, store.members(row.id)) for row in rows[:ROWS]]
+    return HTMLResponse(render_page("batches.html", batches=views,
+                                    next=rows[ROWS - 1].number if len(rows) > ROWS else None,
+                                    alive=any(view["state"] not in FINISHED for view in views)))
+
+
+@router.get("/batches/{batch}")
+def batch_page(request: Request, batch: str) -> HTMLResponse:
+    """One batch: a row for each of its models."""
+    service = service_of(request)
+    row = find(service, batch)
+    jobs = service.store.members(row.id)
+    running = {job.id: progress(service, job) for job in jobs if job.state == RUNNING}
+    view = batch_view(row, jobs)
+    return HTMLResponse(render_page("batch.html", batch=view, jobs=[(job, running.get(job.id)) for job in jobs],
+                                    alive=view["state"] not in FINISHED))
 
 
 @router.get("/jobs/{job}")

@@ -43,6 +43,7 @@ class Job(Base):
 
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=True)
     id: Mapped[str] = mapped_column(Text, unique=True, index=True)
+    batch: Mapped[str | None] = mapped_column(Text, index=True)
     kind: Mapped[str] = mapped_column(Text, default="optimize")
     state: Mapped[str] = mapped_column(Text, default=QUEUED, index=True)
     name: Mapped[str] = mapped_column(Text)
@@ -58,17 +59,33 @@ class Job(Base):
     problem: Mapped[dict[str, Any] | None] = mapped_column(JSON)
 
 
+class Batch(Base):
+    """Several models that came at once; each is a job that names its batch. How it fares is what its jobs say."""
+
+    __tablename__ = "batches"
+
+    number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=True)
+    id: Mapped[str] = mapped_column(Text, unique=True, index=True)
+    name: Mapped[str] = mapped_column(Text)
+    options: Mapped[dict[str, Any]] = mapped_column(JSON)
+    bytes: Mapped[int] = mapped_column(BigInteger, default=0)
+    created: Mapped[float]
+
+
 def new_id() -> str:
-    """An unguessable name of a job."""
+    """An unguessable name of a job or a batch."""
     return secrets.token_hex(8)
 
 
-def widen(engine: Engine) -> None:
-    """Give a table of an older egraft, whose `bytes` ended at 2 GB, the column of today."""
-    found = next(each["type"] for each in inspect(engine).get_columns("jobs") if each["name"] == "bytes")
-    if not isinstance(found, BigInteger):
-        with engine.begin() as connection:
-            connection.execute(text("ALTER TABLE jobs ALTER COLUMN bytes TYPE BIGINT"))
+def upgrade(engine: Engine) -> None:
+    """Give a table of an older egraft, whose jobs had no batch and whose `bytes` ended at 2 GB, today's columns."""
+    columns = {each["name"]: each["type"] for each in inspect(engine).get_columns("jobs")}
+    with engine.begin() as connection:
+        if "batch" not in columns:
+            connection.execute(text("ALTER TABLE jobs ADD COLUMN batch TEXT"))
+            connection.execute(text("CREATE INDEX IF NOT EXISTS ix_jobs_batch ON jobs (batch)"))
+        if engine.dialect.name != "sqlite" and not isinstance(columns["bytes"], BigInteger):
+            connection.execute(text("ALTER TABLE jobs ALTER COLUMN bytes TYPE BIGINT"))  # in SQLite it has 64 bits
 
 
 class Store:
@@ -82,8 +99,7 @@ class Store:
         if self.engine.dialect.name == "sqlite":
             _durable(self.engine)
         Base.metadata.create_all(self.engine)
-        if self.engine.dialect.name != "sqlite":  # where every integer has 64 bits
-            widen(self.engine)
+        upgrade(self.engine)
 
     def close(self) -> None:
         """Close all connections."""
@@ -101,6 +117,13 @@ class Store:
             session.add(job)
             session.commit()
         return job
+
+    def add_batch(self, batch: Batch, jobs: Sequence[Job]) -> None:
+        """Write a batch and its jobs: after a crash all of them are there, or none."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            session.add(batch)
+            session.add_all(jobs)
+            session.commit()
 
     def claim(self) -> Job | None:
         """The oldest job that waits, now running; None if none waits."""
@@ -129,6 +152,25 @@ class Store:
             values["attempts"] = Job.attempts - 1
         with Session(self.engine) as session:
             return self._change(session, job, (RUNNING,), values)
+
+    def cancel_waiting(self, batch: str) -> int:
+        """Cancel at once what waits of a batch, so that none of it starts while what runs is killed."""
+        query = update(Job).where(Job.batch == batch, Job.state == QUEUED)
+        with Session(self.engine) as session:
+            done = session.execute(query.values(state=CANCELLED, finished=time.time()))
+            session.commit()
+        assert isinstance(done, CursorResult)
+        return done.rowcount
+
+    def remove_batch(self, batch: str) -> None:
+        """Forget a batch with its jobs and their files."""
+        jobs = [job.id for job in self.members(batch)]
+        with Session(self.engine) as session:
+            session.execute(delete(Job).where(Job.batch == batch))
+            session.execute(delete(Batch).where(Batch.id == batch))
+            session.commit()
+        for job in jobs:
+            shutil.rmtree(self.folder(job), ignore_errors=True)
 
     def remove(self, job: str) -> None:
         """Forget a job and its files."""
@@ -163,6 +205,24 @@ class Store:
             query = query.where(Job.kind == kind)
         with Session(self.engine, expire_on_commit=False) as session:
             return list(session.scalars(query))
+
+    def batch(self, batch: str) -> Batch | None:
+        """One batch."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            return session.scalar(select(Batch).where(Batch.id == batch))
+
+    def batches(self, limit: int, before: int | None = None) -> list[Batch]:
+        """Batches, the youngest first, as in `page`."""
+        query = select(Batch).order_by(Batch.number.desc()).limit(limit)
+        if before is not None:
+            query = query.where(Batch.number < before)
+        with Session(self.engine, expire_on_commit=False) as session:
+            return list(session.scalars(query))
+
+    def members(self, batch: str) -> list[Job]:
+        """The jobs of a batch, in the order in which they are worked on."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            return list(session.scalars(select(Job).where(Job.batch == batch).order_by(Job.number)))
 
     def counts(self) -> dict[str, int]:
         """State -> number of jobs."""

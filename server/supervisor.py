@@ -18,7 +18,7 @@ import structlog
 from . import worker
 from .errors import LimitReached, WorkerDied
 from .settings import Settings
-from .store import CANCELLED, DONE, FAILED, Job, Store
+from .store import CANCELLED, DONE, FAILED, FINISHED, Job, Store
 
 log = structlog.get_logger("egraft.server")
 LOOK_SECONDS = 0.05
@@ -70,6 +70,13 @@ class Supervisor:
         if row is not None and row.started is not None:
             self.cancelled.add(job)
         return True
+
+    def cancel_batch(self, batch: str) -> None:
+        """Cancel what waits or runs of a batch."""
+        self.ended[CANCELLED] = self.ended.get(CANCELLED, 0) + self.store.cancel_waiting(batch)
+        for job in self.store.members(batch):
+            if job.state not in FINISHED:
+                self.cancel(job.id)
 
     @property
     def alive(self) -> bool:
@@ -230,11 +237,12 @@ def answer_from(store: Store, earlier: Job, job: str) -> bool:
     if not (source / worker.OUTCOME).is_file():
         return False
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target, copy_function=_link)
+    shutil.copytree(source, target, copy_function=link_or_copy)
     return True
 
 
-def _link(source: str, target: str) -> None:
+def link_or_copy(source: str, target: str) -> None:
+    """The same file under a second name, or a copy of it."""
     try:
         os.link(source, target)
     except OSError:  # another file system, or one without links

@@ -17,14 +17,17 @@ from .errors import BadRequest, TooLarge
 MAX_PARTS = 10_000
 MAX_TEXT = 1 << 20  # bytes of one form field
 SUFFIXES = (".onnx", ".json", ".txt")
+ARCHIVE = "archive"
 
 
 @dataclass
 class Upload:
-    """What came: `mains` maps the part (`model`) to its file, `files` all files to their digests."""
+    """What came: `mains` maps the part (`model`) to its file, `parts` other files to the part that they came in,
+    `files` all files to their digests."""
 
     folder: Path
     mains: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     fields: list[tuple[str, str]] = field(default_factory=list)
     bytes: int = 0
@@ -110,7 +113,10 @@ def too_large(limit: int) -> TooLarge:
 
 
 async def receive(request: Request, folder: Path, limit: int, mains: Collection[str] = ("model",)) -> Upload:
-    """Stream the body into the folder. Raises BadRequest and TooLarge; the caller removes the folder then."""
+    """Stream the body into the folder. Raises BadRequest and TooLarge; the caller removes the folder then.
+
+    Without `mains` every file keeps its relative name, and a body that is no multipart is the part `archive`.
+    """
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > limit:
         raise too_large(limit)
@@ -121,7 +127,7 @@ async def receive(request: Request, folder: Path, limit: int, mains: Collection[
         if kind == b"multipart/form-data":
             await _receive_parts(request, _Parts(sink, mains), parts.get(b"boundary", b""))
         else:
-            await _receive_bytes(request, sink, next(iter(mains)))
+            await _receive_bytes(request, sink, next(iter(mains), None))
     finally:
         sink.close()
     for part in mains:
@@ -138,12 +144,15 @@ def _how(mains: Collection[str]) -> str:
     return f"send a multipart body with the file parts {', '.join(mains)}"
 
 
-async def _receive_bytes(request: Request, sink: _Sink, part: str) -> None:
+async def _receive_bytes(request: Request, sink: _Sink, part: str | None) -> None:
     named = dict(sink.upload.fields).get("name") or _disposition_name(request.headers.get("content-disposition", ""))
     async for chunk in request.stream():
         if not chunk:
             continue
-        if sink.file is None:
+        if sink.file is None and part is None:
+            sink.open(ARCHIVE)
+            sink.upload.parts[ARCHIVE] = ARCHIVE
+        elif sink.file is None and part is not None:
             name = model_name(named, chunk[:64])
             sink.open(name)
             sink.upload.mains[part] = name
@@ -211,7 +220,9 @@ class _Parts:
             return
         self.file_name = found.get(b"filename", b"").decode("utf-8", "replace") or self.field
         if self.field not in self.mains and self.field != "inputs":
-            self.sink.open(safe_name(self.file_name))
+            name = safe_name(self.file_name)
+            self.sink.open(name)
+            self.sink.upload.parts[name] = self.field
 
     def data(self, data: bytes, start: int, end: int) -> None:
         chunk = data[start:end]

@@ -34,10 +34,12 @@ def job_view(service: Service, job: Job) -> dict[str, Any]:
     links = {"self": at, "events": f"/v1/jobs/{job.id}/events"}
     if job.kind == "optimize":
         links["page"] = f"/jobs/{job.id}"
+        if job.batch is not None:
+            links["batch"] = f"/v1/batches/{job.batch}"
         if job.state == DONE:
             links.update({name: f"{at}/{name}" for name in ("model", "graph", "trace", "report")})
     return {
-        "id": job.id, "kind": job.kind, "state": job.state, "name": job.name, "bytes": job.bytes,
+        "id": job.id, "batch": job.batch, "kind": job.kind, "state": job.state, "name": job.name, "bytes": job.bytes,
         "created": stamp(job.created), "started": stamp(job.started), "finished": stamp(job.finished),
         "attempts": job.attempts, "answered_by": job.answered_by, "options": job.request["options"],
         "progress": progress(service, job), "summary": job.summary, "problem": job.problem, "links": links,

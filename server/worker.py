@@ -60,7 +60,7 @@ def _log_into(path: Path) -> None:
 def work(folder: Path) -> int:
     """Do the job of a folder."""
     request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    _limit_memory(request["memory"])
+    limit_memory(request["memory"])
     try:
         outcome = {"state": "done", "summary": TASKS[request["kind"]](folder, request)}
     except EgraftError as error:
@@ -91,7 +91,8 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _limit_memory(limit: int) -> None:
+def limit_memory(limit: int) -> None:
+    """Bound the address space of this process, in bytes."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     wanted = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))

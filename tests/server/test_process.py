@@ -10,7 +10,9 @@ import socket
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -20,7 +22,7 @@ from optimizer.options import Options
 from optimizer.remote import Client, external_files, multipart, optimize_remotely, query_of
 from server.main import serve
 from server.options import read_options
-from tests.server.support import onnx_bytes, with_external
+from tests.server.support import onnx_bytes, until, with_external
 
 CODE = "import pathlib, sys, server.main as main; sys.exit(main.serve(port=0, data=pathlib.Path(sys.argv[1])))"
 
@@ -97,6 +99,38 @@ def test_a_killed_service_resumes_its_jobs(tmp_path: Path, capsys: pytest.Captur
         assert caught.value.code == "invalid-model" and caught.value.exit_status == 2
     finally:
         assert second.end(signal.SIGTERM) == 0
+
+
+@pytest.mark.slow
+def test_a_killed_service_goes_on_with_its_batch(tmp_path: Path) -> None:
+    """Killed while the second of three models runs: the first is not done again, the others are."""
+    archive = tmp_path / "zoo.zip"
+    with zipfile.ZipFile(archive, "w") as files:
+        for rows in (4, 5, 6):
+            files.writestr(f"{rows}.onnx", onnx_bytes("batch", rows))
+    first = Running(tmp_path)
+    try:
+        options = query_of(Options(effort="low", target="onnxruntime:cpu", objective="nodes"))
+        with Client(first.url).open("POST", f"/v1/batches?{urlencode(options)}", archive.read_bytes()) as response:
+            at = json.load(response)["links"]["self"]
+        before = until(lambda: _rows(first.url, at, "done", "running"))
+    finally:
+        first.end(signal.SIGKILL)
+    second = Running(tmp_path)
+    try:
+        after = until(lambda: _rows(second.url, at, "done", "done", "done"))
+        finished = [Client(second.url).ask("GET", row["links"]["self"]) for row in after]
+        assert [row["job"] for row in before] == [row["job"] for row in after]
+        assert [job["attempts"] for job in finished] == [1, 2, 1]
+        assert Client(second.url).ask("GET", at)["state"] == "done"
+    finally:
+        assert second.end(signal.SIGTERM) == 0
+
+
+def _rows(url: str, at: str, *states: str) -> list[dict] | None:
+    """The models of a batch once the first of them are in these states."""
+    rows: list[dict] = Client(url).ask("GET", at)["models"]
+    return rows if all(row["state"] == state for row, state in zip(rows, states, strict=False)) else None
 
 
 def test_addresses_of_others_need_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
