@@ -18,6 +18,7 @@ from graphs.constants import Constant
 from rules.declare import Rule
 
 from .budget import Budget, Folding
+from .process import die_with_parent
 from .saturation import Outcome, Saturation
 from .terms import Tables
 from .values import Contents
@@ -105,18 +106,10 @@ def _limit_memory(budget: Budget) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
 
 
-def _die_with_parent() -> None:
-    """On Linux: be killed when the parent is gone, also in the middle of a run."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 def serve(descriptor: int) -> None:
     """Answer jobs until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with_parent()
+    die_with_parent()
     from . import egraph as _egraph  # noqa: F401  egglog is imported while the process waits for its first job
 
     connection = Connection(descriptor)

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import os
 import pickle
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection
 
 from graphs.constants import Constant
 from graphs.errors import SearchFailed
@@ -20,35 +14,22 @@ from rules.declare import Rule
 
 from .budget import Budget, Folding
 from .child import Job, RuleName, path_of
+from .process import ChildProcess
 from .saturation import Outcome
 from .terms import Tables
 
-START_SECONDS = 60.0
 
-
-class Worker:
-    """One child process. Not a `multiprocessing` process: those import the caller's main module again."""
+class Worker(ChildProcess):
+    """One process that saturates."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        environment = {**os.environ, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0",
-                       "OPENBLAS_NUM_THREADS": "1",
-                       "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-        # Not a pipe: one that nobody reads could fill up. It lives as long as the worker.
-        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen([sys.executable, "-m", "search.child", str(theirs.fileno())],
-                                        pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=self.complaints)
-        theirs.close()
-        self.connection = Connection(ours.detach())
-        self.owner = os.getpid()
-        self.ready = False
+        super().__init__("search.child")
 
     def ask(self, job: Job) -> tuple[Outcome | None, str]:
         """The outcome (perhaps only of a checkpoint), and why it is not complete ('' if it is)."""
         best: Outcome | None = None
-        if not self.ready and not self._answers(START_SECONDS):
-            return None, f"the search process did not start{self._last_words()}"
+        if not self.answers():
+            return None, f"the search process did not start{self.last_words()}"
         deadline = time.monotonic() + job.budget.hard_seconds
         try:
             self.connection.send_bytes(pickle.dumps(job, pickle.HIGHEST_PROTOCOL))
@@ -66,34 +47,7 @@ class Worker:
                 best = outcome
         except (EOFError, OSError):
             self.kill()
-            return best, f"the search process died (status {self.process.returncode}){self._last_words()}"
-
-    def _last_words(self) -> str:
-        """The last line that the process wrote about its end."""
-        self.complaints.seek(0)
-        lines = self.complaints.read()[-4000:].decode(errors="replace").split("\n")
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f": {last[:200]}" if last else ""
-
-    def _answers(self, seconds: float) -> bool:
-        try:
-            self.ready = self.connection.poll(seconds) and self.connection.recv_bytes() == b"r"
-        except (EOFError, OSError):
-            self.ready = False
-        if not self.ready:
-            self.kill()
-        return self.ready
-
-    def kill(self) -> None:
-        """End the process now."""
-        self.process.kill()
-        self.process.wait()
-        self.connection.close()
-
-    @property
-    def usable(self) -> bool:
-        """Alive, and started by this very process (not inherited by a fork)."""
-        return self.owner == os.getpid() and not self.connection.closed and self.process.poll() is None
+            return best, f"the search process died (status {self.process.returncode}){self.last_words()}"
 
 
 class Pool:

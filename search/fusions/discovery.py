@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,13 @@ from graphs.types import TensorType, Type
 from runtime.codegen.c import unavailable
 from runtime.fusion import Group, body_of, fuse, signature, with_sizes
 
+from .apart import Apart, Try
 from .choose import best_packing
 from .enumerate import Enumeration, enumerate_groups, is_movement
-from .measure import Measured, measured
+from .labels import label_of
+from .measure import Measured, record, recorded
+
+FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,8 @@ class FusionBudget:
 
 @dataclass
 class Fusion:
-    """A fusion that was chosen: its nodes' operators, how often it stands in the graph, and seconds for one."""
+    """A fusion that was chosen: its nodes' operators, what people call it, how often it stands in the graph, and
+    seconds for one. `body` has sizes in the place of symbols."""
 
     signature: str
     operators: tuple[str, ...]
@@ -46,18 +51,25 @@ class Fusion:
     fused: float
     unfused: float
     where: str
+    body: Graph
+
+    @property
+    def label(self) -> str:
+        """The name of the pattern, for reports only."""
+        return label_of(self.body)
 
     def to_dict(self) -> dict[str, Any]:
         """For reports."""
-        return {"signature": self.signature, "operators": list(self.operators), "types": list(self.types),
-                "count": self.count, "fused_seconds": self.fused, "unfused_seconds": self.unfused,
-                "where": self.where}
+        return {"signature": self.signature, "label": self.label, "operators": list(self.operators),
+                "types": list(self.types), "count": self.count, "fused_seconds": self.fused,
+                "unfused_seconds": self.unfused, "where": self.where}
 
 
 @dataclass
 class Discovery:
     """What was found. `graph` has a Fused node for each chosen group; `counts` says how many sets there were, how many
-    were unique, measured, known, impossible, faulty, slower, inside of others, and left for want of budget."""
+    were unique, measured, known, impossible, faulty, crashed, slower, inside of others, and left for want of budget.
+    `impossible`: why there is no kernel, and how often."""
 
     graph: Graph
     groups: list[Group]
@@ -65,6 +77,8 @@ class Discovery:
     counts: dict[str, int]
     faults: list[str] = field(default_factory=list)
     note: str = ""
+    impossible: dict[str, int] = field(default_factory=dict)
+    placed: list[tuple[Fusion, Group]] = field(default_factory=list)
 
     @property
     def gain(self) -> float:
@@ -74,15 +88,16 @@ class Discovery:
     def to_dict(self) -> dict[str, Any]:
         """For reports."""
         return {"fusions": [each.to_dict() for each in self.fusions], "counts": dict(self.counts),
-                "faults": list(self.faults), "gain_seconds": self.gain, "note": self.note}
+                "impossible": dict(self.impossible), "faults": list(self.faults), "gain_seconds": self.gain,
+                "note": self.note}
 
     def lines(self) -> list[str]:
         """For people."""
         counts = ", ".join(f"{count} {name}" for name, count in self.counts.items())
         found = [f"fusions: {counts}" if not self.note else f"no fusions: {self.note}"]
         for each in self.fusions:
-            times = f"{each.unfused * 1e6:.0f} us -> {each.fused * 1e6:.0f} us"
-            found.append(f"  {each.count} x {' '.join(each.operators)} [{'; '.join(each.types)}]: {times}")
+            what = f"{each.label}: {' '.join(each.operators)} [{'; '.join(each.types)}]"
+            found.append(f"  {each.count} x {what}: {each.unfused * 1e6:.0f} us -> {each.fused * 1e6:.0f} us")
         return found
 
 
@@ -91,26 +106,177 @@ class _Candidate:
     groups: list[Group]
     body: Graph
     weight: float
-    measured: Measured | None = None
+
+
+@dataclass
+class Look:
+    """The candidates of one graph by signature."""
+
+    graph: Graph
+    candidates: dict[str, _Candidate]
+    sets: int
+    cut: int
 
 
 def discover(graph: Graph, sizes: Mapping[str, int] | None = None, timings: Timings | None = None, *,
-             threads: int = 1, exact: bool = False, budget: FusionBudget | None = None) -> Discovery:
+             threads: int = 1, exact: bool = False, budget: FusionBudget | None = None,
+             attempt: Try | None = None) -> Discovery:
     """The fusions of a graph at sizes of its symbols, measured on this machine (or known from `timings`).
 
-    The graph that comes out runs on `egraft:cpu`. Without a C compiler nothing is found, and `note` says so.
+    The graph that comes out runs on `egraft:cpu`. Without a C compiler nothing is found, and `note` says so. `attempt`
+    tries a candidate; the usual one does it in a process of its own.
     """
-    reason = unavailable()
-    if reason is not None:
-        return Discovery(graph, [], [], {}, note=reason)
-    budget = budget or FusionBudget()
     own = timings if timings is not None else Timings(":memory:")
-    types = with_sizes(graph, default_measure_sizes(graph) if sizes is None else sizes)
-    enumeration = enumerate_groups(graph, types, budget.most_per_root, budget.most_nodes)
-    candidates = _unique(graph, enumeration, types)
-    counts = Counter({"sets": len(enumeration.groups), "roots cut": enumeration.cut, "unique": len(candidates)})
-    faults = _measure_all(candidates, exact, threads, own, budget, counts)
-    return _chosen(graph, candidates, exact, counts, faults)
+    with Explorer(own, threads=threads, exact=exact, budget=budget, attempt=attempt) as explorer:
+        return explorer.discover(graph, sizes)
+
+
+class Explorer:
+    """Looks for fusions in several graphs that belong together, and knows what it saw. `refused`: signatures of bodies
+    that are never taken."""
+
+    def __init__(self, timings: Timings, *, threads: int = 1, exact: bool = False, budget: FusionBudget | None = None,
+                 attempt: Try | None = None) -> None:
+        self.timings, self.threads, self.exact = timings, threads, exact
+        self.budget = budget or FusionBudget()
+        self.refused: set[str] = set()
+        self.seen: dict[str, str] = {}  # signature -> verdict, or why there is none
+        self._apart = Apart() if attempt is None else None
+        self._attempt: Try = attempt or self._apart  # type: ignore[assignment]
+        self._known: dict[str, Measured] = {}
+        self._impossible: Counter[str] = Counter()
+        self._faults: list[str] = []
+        self._measured = self._sets = self._cut = 0
+        self._seconds = 0.0
+
+    def __enter__(self) -> Explorer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process that tries candidates."""
+        if self._apart is not None:
+            self._apart.close()
+
+    def discover(self, graph: Graph, sizes: Mapping[str, int] | None = None) -> Discovery:
+        """The best fusions of a graph at sizes of its symbols."""
+        reason = unavailable()
+        if reason is not None:
+            return Discovery(graph, [], [], {}, note=reason)
+        look, measured = self._explore(graph, sizes)
+        return self._chosen(look, measured)
+
+    def faster(self, graph: Graph, sizes: Mapping[str, int] | None = None) -> list[tuple[Group, Measured]]:
+        """All groups of a graph that were measured to be faster as one kernel."""
+        if unavailable() is not None:
+            return []
+        look, measured = self._explore(graph, sizes)
+        return [(group, found) for key, found in measured.items() if found.gain > 0
+                for group in look.candidates[key].groups]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Of all graphs so far: sets, and different candidates by what became of them."""
+        verdicts = Counter(self.seen.values())
+        generated = sum(count for name, count in verdicts.items() if name in _TRIED)
+        found = {"sets": self._sets, "roots cut": self._cut, "unique": len(self.seen), "generated": generated,
+                 "measured": self._measured, "known": len(self._known) - self._measured, **sorted_counts(verdicts)}
+        return {name: count for name, count in found.items() if count or name in ("sets", "unique")}
+
+    def _explore(self, graph: Graph, sizes: Mapping[str, int] | None) -> tuple[Look, dict[str, Measured]]:
+        """The candidates of a graph, and what is known of those that were worth trying."""
+        types = with_sizes(graph, default_measure_sizes(graph) if sizes is None else sizes)
+        enumeration = enumerate_groups(graph, types, self.budget.most_per_root, self.budget.most_nodes)
+        look = Look(graph, _unique(graph, enumeration, types), len(enumeration.groups), enumeration.cut)
+        self._sets, self._cut = max(self._sets, look.sets), max(self._cut, look.cut)
+        return look, self._tried(look)
+
+    def _tried(self, look: Look) -> dict[str, Measured]:
+        settled: dict[int, set[int]] = {}  # node -> numbers of the groups around it that are faster
+        found: dict[str, Measured] = {}
+        number = new = 0
+        order = sorted(look.candidates.items(), key=lambda each: (-each[1].weight * len(each[1].groups), each[0]))
+        for key, each in order:
+            if key in self.refused:
+                self.seen[key] = "refused"
+                continue
+            if _inside(each, settled):
+                self.seen.setdefault(key, "inside of others")
+                continue
+            fresh = key not in self._known
+            result = None if fresh and new >= self.budget.candidates else self._result(key, each.body)
+            if result is None:
+                self.seen.setdefault(key, "left for want of budget")
+                continue
+            new += fresh
+            found[key] = result
+            if result.gain > 0:
+                for group in each.groups:
+                    for index in group.nodes:
+                        settled.setdefault(index, set()).add(number)
+                    number += 1
+        return found
+
+    def _result(self, key: str, body: Graph) -> Measured | None:
+        """What is known of a candidate, or found out now; None where nothing can be found out."""
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        found = recorded(body, self.exact, self.threads, self.timings)
+        if found is None:
+            if self.timings.frozen or self._seconds > self.budget.seconds:
+                return None
+            started = time.monotonic()
+            tried = self._attempt(body, self.exact, self.threads)
+            self._seconds += time.monotonic() - started
+            if tried is None:
+                return None
+            found = record(body, self.exact, self.threads, self.timings, *tried)
+            self._measured += 1
+        self._known[key], self.seen[key] = found, found.verdict
+        if found.verdict == "impossible":
+            self._impossible[found.note] += 1
+        if found.verdict in FAULTS:
+            self._faults.append(f"{' '.join(node.op for node in body.nodes)}: {found.note}")
+        return found
+
+    def _chosen(self, look: Look, measured: Mapping[str, Measured]) -> Discovery:
+        places = [(key, group) for key in look.candidates if key in measured for group in look.candidates[key].groups]
+        gains = [(group, measured[key].gain) for key, group in places]
+        shared = {index for index, node in enumerate(look.graph.nodes) if is_movement(node)}
+        fusions: dict[str, Fusion] = {}
+        placed: list[tuple[Fusion, Group]] = []
+        for place in best_packing(gains, shared):
+            key, group = places[place]
+            if key not in fusions:
+                fusions[key] = _fusion(key, look.candidates[key].body, measured[key], group.output)
+            fusions[key].count += 1
+            placed.append((fusions[key], group))
+        ordered = sorted(fusions.values(), key=lambda each: (-(each.unfused - each.fused) * each.count, each.signature))
+        groups = [group for _, group in placed]
+        graph = fuse(look.graph, groups, self.exact) if groups else look.graph
+        return Discovery(graph, groups, ordered, {**self.counts, "chosen": len(groups)}, list(self._faults),
+                         impossible=sorted_counts(self._impossible), placed=placed)
+
+
+_TRIED = ("faster", "equal", "slower", *FAULTS)
+
+
+def sorted_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(counts.items(), key=lambda row: (-row[1], row[0])))
+
+
+def _inside(each: _Candidate, settled: Mapping[int, Collection[int]]) -> bool:
+    """Whether each of its places lies in a larger group that is faster."""
+    return all(set.intersection(*(set(settled.get(index, ())) for index in group.nodes)) for group in each.groups)
+
+
+def _fusion(key: str, body: Graph, measured: Measured, where: str) -> Fusion:
+    types = tuple(str(body.types[name]) for name in (*body.inputs, *body.outputs))
+    return Fusion(key, tuple(node.op for node in body.nodes), types, 0, measured.fused, measured.unfused, where, body)
 
 
 def _unique(graph: Graph, enumeration: Enumeration, types: Mapping[str, Type]) -> dict[str, _Candidate]:
@@ -134,54 +300,3 @@ def _weight(graph: Graph, group: Group, types: Mapping[str, Type]) -> float:
         if not is_movement(node) and isinstance(type_, TensorType):
             total += type_.static_bytes or 0.0
     return total
-
-
-def _measure_all(candidates: Mapping[str, _Candidate], exact: bool, threads: int, timings: Timings,
-                 budget: FusionBudget, counts: Counter[str]) -> list[str]:
-    started, faults = time.monotonic(), []
-    settled: dict[int, set[int]] = {}  # node -> numbers of the groups around it that are faster
-    number = 0
-    order = sorted(candidates.items(), key=lambda each: (-each[1].weight * len(each[1].groups), each[0]))
-    for _, each in order:
-        inside = all(set.intersection(*(settled.get(index, set()) for index in group.nodes)) for group in each.groups)
-        if inside:
-            counts["inside of others"] += 1
-            continue
-        if counts["measured"] >= budget.candidates or time.monotonic() - started > budget.seconds:
-            counts["left for want of budget"] += 1
-            continue
-        each.measured, now = measured(each.body, exact, threads, timings)
-        counts["measured" if now else "known"] += 1
-        if each.measured.verdict != "faster":
-            counts[each.measured.verdict] += 1
-        if each.measured.verdict == "faulty":
-            faults.append(f"{' '.join(node.op for node in each.body.nodes)}: {each.measured.note}")
-        if each.measured.gain > 0:
-            for group in each.groups:
-                for index in group.nodes:
-                    settled.setdefault(index, set()).add(number)
-                number += 1
-    return faults
-
-
-def _chosen(graph: Graph, candidates: Mapping[str, _Candidate], exact: bool, counts: Counter[str],
-            faults: list[str]) -> Discovery:
-    places = [(key, group) for key, each in candidates.items() if each.measured is not None for group in each.groups]
-    gains = [(group, candidates[key].measured.gain) for key, group in places]  # type: ignore[union-attr]
-    shared = {index for index, node in enumerate(graph.nodes) if is_movement(node)}
-    taken = best_packing(gains, shared)
-    groups = [gains[place][0] for place in taken]
-    fusions: dict[str, Fusion] = {}
-    for place in taken:
-        key, group = places[place]
-        if key in fusions:
-            fusions[key].count += 1
-            continue
-        each = candidates[key]
-        assert each.measured is not None
-        types = tuple(str(each.body.types[name]) for name in (*each.body.inputs, *each.body.outputs))
-        fusions[key] = Fusion(key, tuple(node.op for node in each.body.nodes), types, 1, each.measured.fused,
-                              each.measured.unfused, group.output)
-    ordered = sorted(fusions.values(), key=lambda each: (-(each.unfused - each.fused) * each.count, each.signature))
-    counts["chosen"] = len(groups)
-    return Discovery(fuse(graph, groups, exact), groups, ordered, dict(counts), faults)

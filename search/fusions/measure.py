@@ -11,6 +11,7 @@ import numpy as np
 
 from cost_model import protocol
 from cost_model.fingerprint import Fingerprint, egraft_cpu
+from cost_model.records import Record
 from cost_model.timings import Timings
 from graphs.errors import EgraftError
 from graphs.ir import Graph
@@ -31,7 +32,8 @@ LOOK = protocol.Settings(budget=0.12, quick_rounds=7, max_rounds=40)
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Seconds of the kernel and of its nodes one by one. `verdict` is that of the comparison, or `faulty` (the check
-    found what `note` says) or `impossible` (there is no kernel, for the reason in `note`)."""
+    found what `note` says), `crashed` (so did the process that tried it) or `impossible` (there is no kernel, for the
+    reason in `note`)."""
 
     fused: float
     unfused: float
@@ -55,19 +57,35 @@ def shapes_of(body: Graph) -> dict[str, tuple[int, ...]]:
     return found  # type: ignore[return-value]
 
 
-def measured(body: Graph, exact: bool, threads: int, timings: Timings) -> tuple[Measured, bool]:
-    """What is known of a candidate, and whether it was measured now."""
-    key = f"fusion {signature(body)} exact={int(exact)} threads={threads}"
-    place = _fingerprint()
+def recorded(body: Graph, exact: bool, threads: int, timings: Timings) -> Measured | None:
+    """What the timing database knows of a candidate."""
+    key, place = _key(body, exact, threads), _fingerprint()
     record = timings.peek(key, TARGET, place)
-    if record is not None:
-        timings.get(key, TARGET, place)
-        note = record.note
-        return Measured(record.median, float(note["unfused"]), str(note["verdict"]), str(note["note"])), False
-    found, samples = _measured_now(body, exact, threads)
+    found = None if record is None else _from_record(record)
+    if found is not None:
+        timings.get(key, TARGET, place)  # it counts as used
+    return found
+
+
+def record(body: Graph, exact: bool, threads: int, timings: Timings, found: Measured,
+           samples: Sequence[float]) -> Measured:
+    """Store what came out; answers what is in force."""
     note = {"unfused": found.unfused, "verdict": found.verdict, "note": found.note}
-    timings.add(key, TARGET, place, "fusion", samples, found.fused, note)
-    return found, True
+    stored = timings.add(_key(body, exact, threads), TARGET, _fingerprint(), "fusion", samples, found.fused, note)
+    return _from_record(stored) or found
+
+
+def _key(body: Graph, exact: bool, threads: int) -> str:
+    return f"fusion {signature(body)} exact={int(exact)} threads={threads}"
+
+
+def _from_record(record: Record) -> Measured | None:
+    """None for what this egraft would not have written: a miss."""
+    note = record.note
+    unfused, verdict = note.get("unfused"), note.get("verdict")
+    if not isinstance(unfused, int | float) or not 0 <= unfused < math.inf or not isinstance(verdict, str):
+        return None
+    return Measured(record.median, float(unfused), verdict, str(note.get("note", "")))
 
 
 @lru_cache(maxsize=1)
@@ -76,7 +94,8 @@ def _fingerprint() -> Fingerprint:
     return Fingerprint.of({**dict(egraft_cpu().fields), "compiler": identity()})
 
 
-def _measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequence[float]]:
+def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequence[float]]:
+    """Generate, check and time a candidate in this process; with the samples of the kernel."""
     kernel = FusedKernel(body, exact)
     try:
         shapes = shapes_of(body)
@@ -100,7 +119,8 @@ def _measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Seq
         found = protocol.compare({"unfused": unfused, "fused": fused}, "unfused", threads, LOOK)
     mine, other = found.results["fused"], found.results["unfused"]
     samples = [each for each in found.samples["fused"].by(found.clock) if each is not None]
-    return Measured(other.seconds * mine.ratio, other.seconds, mine.verdict), samples
+    seconds = min(max(other.seconds * mine.ratio, min(samples)), max(samples))
+    return Measured(seconds, other.seconds, mine.verdict), samples
 
 
 def _small(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

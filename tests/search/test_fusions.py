@@ -18,10 +18,12 @@ from runtime.codegen.c.check import fault
 from runtime.feeds import draw
 from runtime.fusion import Group, body_of, with_sizes
 from search.fusions import FusionBudget, discover
+from search.fusions.apart import Apart
 from search.fusions.choose import best_packing
 from search.fusions.discovery import _unique
 from search.fusions.enumerate import enumerate_groups
-from search.fusions.measure import shapes_of
+from search.fusions.labels import label_of
+from search.fusions.measure import measured_now, shapes_of
 from tests.fuzz.generator import generate
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -142,7 +144,7 @@ def test_a_faulty_kernel_is_reported_and_never_taken(monkeypatch: pytest.MonkeyP
       e = Erf(x)
       y = Mul(e, half)
     }""")
-    found = discover(graph, {}, Timings(":memory:"))
+    found = discover(graph, {}, Timings(":memory:"), attempt=measured_now)  # in this process, which has the bug
     assert found.counts["faulty"] == 1 and "Erf Mul" in found.faults[0]
     assert all("Mul" not in each.operators for each in found.fusions)
 
@@ -182,3 +184,61 @@ def test_kernels_of_random_graphs_are_right(seed: int) -> None:
             assert fault(FusedKernel(body), shapes_of(body)) is None, str(body)
         except NotFusable:  # the reason is of no interest here
             continue
+
+
+@needs_compiler
+def test_a_kernel_that_crashes_or_hangs_ends_its_own_process_and_is_not_tried_again() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[64, 64]) -> (a, b, c) {
+      one = constant float32[] 1.0
+      e = Erf(x)
+      a = Mul(e, x)
+      t = Tanh(x)
+      b = Add(t, x)
+      u = Abs(x)
+      c = Sub(u, one)
+    }""")
+    timings, trial = Timings(":memory:"), Apart("tests.search.samples_crash", seconds=0.5)
+    found = discover(graph, {}, timings, attempt=trial)
+    trial.close()
+    assert found.counts["crashed"] >= 2 and {each.operators for each in found.fusions} == {("Abs", "Sub")}
+    assert any("status -11" in each for each in found.faults) and any("no answer" in each for each in found.faults)
+
+    def never(*_: object) -> None:
+        raise AssertionError("it is known")
+
+    again = discover(graph, {}, timings, attempt=never)
+    assert again.groups == found.groups and again.faults == found.faults
+
+
+def body(text: str, nodes: int | None = None) -> Graph:
+    graph = parse_graph('graph "g" opset 22 ' + text)
+    return body_of(graph, Group(tuple(range(nodes or len(graph.nodes))), graph.outputs[0]))[0]
+
+
+@pytest.mark.parametrize(("label", "text"), [
+    ("softmax with scale and mask", "(q: float32[2, 4, 8, 8], m: float32[2, 1, 1, 8]) -> (y) {"
+     "k = constant float32[] 8.0 t = Div(q, k) c = Add(t, m) y = Softmax(c, axis=-1) }"),
+    ("softmax", "(q: float32[4, 8]) -> (y) { m = ReduceMax(q, axes=[-1]) d = Sub(q, m) e = Exp(d) "
+     "s = ReduceSum(e, axes=[-1]) y = Div(e, s) }"),
+    ("residual + LayerNorm", "(a: float32[4, 8], b: float32[4, 8], s: float32[8]) -> (y) "
+     "{ x = Add(a, b) y = LayerNormalization(x, s, , axis=-1) }"),
+    ("LayerNorm", "(x: float32[4, 8]) -> (y) { two = constant float32[] 2.0 m = ReduceMean(x, axes=[-1]) d = Sub(x, m) "
+     "p = Pow(d, two) v = ReduceMean(p, axes=[-1]) r = Sqrt(v) y = Div(d, r) }"),
+    ("RMSNorm", "(x: float32[4, 8], w: float32[8]) -> (y) { p = Mul(x, x) v = ReduceMean(p, axes=[-1]) r = Sqrt(v) "
+     "d = Div(x, r) y = Mul(d, w) }"),
+    ("GELU", "(x: float32[4, 8]) -> (y) { h = constant float32[] 0.5 one = constant float32[] 1.0 e = Erf(x) "
+     "f = Add(e, one) g = Mul(x, f) y = Mul(g, h) }"),
+    ("GELU", "(x: float32[4, 8]) -> (y) { k = constant float32[] 0.0447 one = constant float32[] 1.0 s = Mul(x, x) "
+     "c = Mul(s, x) d = Mul(c, k) e = Add(d, x) t = Tanh(e) f = Add(t, one) y = Mul(f, x) }"),
+    ("SwiGLU", "(x: float32[4, 8], z: float32[4, 8]) -> (y) { s = Sigmoid(x) g = Mul(x, s) y = Mul(g, z) }"),
+    ("SiLU", "(x: float32[4, 8]) -> (y) { s = Sigmoid(x) y = Mul(x, s) }"),
+    ("rotary", "(x: float32[4, 8], c: float32[4, 8], s: float32[4, 8]) -> (y) { a = Slice(x, starts=[0], ends=[4], "
+     "axes=[1]) b = Slice(x, starts=[4], ends=[8], axes=[1]) n = Neg(b) t = Concat(n, a, axis=1) p = Mul(x, c) "
+     "q = Mul(t, s) y = Add(p, q) }"),
+    ("BatchNorm-ReLU", "(x: float32[2, 3, 4, 4], s: float32[3, 1, 1], b: float32[3, 1, 1]) -> (y) { m = Mul(x, s) "
+     "a = Add(m, b) y = Relu(a) }"),
+    ("pointwise chain", "(x: float32[4, 8]) -> (y) { a = Abs(x) y = Neg(a) }"),
+    ("reduction", "(x: float32[4, 8]) -> (y) { a = Abs(x) y = ReduceSum(a, axes=[-1]) }"),
+])
+def test_what_people_call_it(label: str, text: str) -> None:
+    assert label_of(body(text)) == label

@@ -1,0 +1,153 @@
+"""What people call a fused body. For reports only: nothing is found, generated or chosen by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphs.ir import Graph, Node
+from graphs.operators import find
+from graphs.types import TensorType
+
+_NORMS = {"LayerNormalization": "LayerNorm", "RMSNormalization": "RMSNorm", "SimplifiedLayerNormalization": "RMSNorm",
+          "SkipLayerNormalization": "residual + LayerNorm", "GroupNormalization": "GroupNorm",
+          "InstanceNormalization": "InstanceNorm"}
+_GATES = frozenset({"Sigmoid", "Swish", "SiLU"})
+
+
+def label_of(body: Graph) -> str:
+    """`LayerNorm`, `softmax with scale and mask`, ...; else what kind of kernel it is."""
+    seen = _Body(body)
+    names = [name for rule in _RULES if (name := rule(seen))]
+    if names:
+        return " + ".join(dict.fromkeys(names))
+    if any(_is_reduction(node) for node in body.nodes):
+        return "reduction"
+    work = [node for node in body.nodes if not _is_movement(node)]
+    return "pointwise chain" if len(work) > 1 else "pointwise"
+
+
+class _Body:
+    """A body with who makes and who reads each value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.makers = graph.producers()
+        self.ops = {node.op for node in graph.nodes}
+
+    def splat(self, name: str) -> float | None:
+        """The number that a value is everywhere."""
+        constant = self.graph.constants.get(name)
+        found = None if constant is None else constant.facts.splat
+        return None if found is None else float(found)
+
+    def above(self, name: str) -> list[Node]:
+        """The nodes that a value is computed by, the nearest first."""
+        found: dict[int, Node] = {}
+        waiting = [name]
+        while waiting:
+            node = self.makers.get(waiting.pop(0))
+            if node is not None and id(node) not in found:
+                found[id(node)] = node
+                waiting += [each for each in node.inputs if each]
+        return list(found.values())
+
+    def of(self, *ops: str) -> list[Node]:
+        """The nodes of these operators."""
+        return [node for node in self.graph.nodes if node.op in ops]
+
+    def is_full(self, name: str) -> bool:
+        """A value with as many elements as the result."""
+        whole, type_ = (self.graph.type_of(each) for each in (self.graph.outputs[0], name))
+        return isinstance(whole, TensorType) and isinstance(type_, TensorType) and whole.elements == type_.elements
+
+
+def _softmax(seen: _Body) -> str:
+    reduced = {"ReduceMax", "ReduceSum", "Exp"} <= seen.ops
+    roots = seen.of("Softmax", "LogSoftmax") or (seen.of("ReduceMax") if reduced else [])
+    if not roots:
+        return ""
+    before = seen.above(roots[0].inputs[0])
+    scaled = any(node.op in ("Mul", "Div") and any(seen.splat(name) is not None for name in node.inputs)
+                 for node in before)
+    masked = any(node.op == "Where" or (node.op in ("Add", "Sub") and not any(
+        seen.splat(name) is not None for name in node.inputs)) for node in before)
+    name = "log-softmax" if roots[0].op == "LogSoftmax" else "softmax"
+    extras = [word for word, there in (("scale", scaled), ("mask", masked)) if there]
+    return f"{name} with {' and '.join(extras)}" if extras else name
+
+
+def _norm(seen: _Body) -> str:
+    for op, name in _NORMS.items():
+        for node in seen.of(op):
+            return _with_residual(seen, name, node.inputs[0])
+    roots = [node for node in seen.of("Sqrt", "Pow", "Reciprocal", "Rsqrt")
+             if any(each.op in ("ReduceMean", "ReduceSum", "ReduceSumSquare") for each in seen.above(node.inputs[0]))]
+    means = seen.of("ReduceMean", "ReduceSum", "ReduceSumSquare")
+    if not roots or not means or not seen.ops & {"Div", "Mul", "Reciprocal"}:
+        return ""
+    first = means[0]
+    centred = any(first.outputs[0] in node.inputs for node in seen.of("Sub"))
+    return _with_residual(seen, "LayerNorm" if centred else "RMSNorm", first.inputs[0])
+
+
+def _with_residual(seen: _Body, name: str, value: str) -> str:
+    added = any(node.op == "Add" and all(each not in seen.graph.constants and seen.is_full(each)
+                                         for each in node.inputs) for node in seen.above(value))
+    return f"residual + {name}" if added else name
+
+
+def _gelu(seen: _Body) -> str:
+    by_erf = bool(seen.of("Erf")) and any(node.op == "Mul" for node in seen.graph.nodes)
+    by_tanh = any(len(seen.above(node.inputs[0])) >= 3 and any(
+        (each.op == "Pow" and seen.splat(each.inputs[1]) == 3) or each.op == "Mul"
+        for each in seen.above(node.inputs[0])) for node in seen.of("Tanh"))
+    return "GELU" if by_erf or by_tanh or seen.of("Gelu", "FastGelu", "BiasGelu") else ""
+
+
+def _swiglu(seen: _Body) -> str:
+    for gate in seen.of(*_GATES):
+        gated = gate.outputs[0] if gate.op != "Sigmoid" else next(
+            (node.outputs[0] for node in seen.of("Mul")
+             if gate.outputs[0] in node.inputs and gate.inputs[0] in node.inputs), "")
+        if gated:
+            times = any(gated in node.inputs and not any(seen.splat(name) is not None for name in node.inputs)
+                        for node in seen.of("Mul"))
+            return "SwiGLU" if times else "SiLU"
+    return ""
+
+
+def _rotary(seen: _Body) -> str:
+    turned = seen.of("Neg") and seen.of("Concat") and seen.of("Slice", "Split")
+    return "rotary" if (turned and {"Mul", "Add"} <= seen.ops) or seen.of("RotaryEmbedding") else ""
+
+
+def _batch_norm(seen: _Body) -> str:
+    channels = [node for node in seen.of("Mul", "Add") for name in node.inputs
+                if name in seen.graph.inputs and _is_by_channel(seen, name)]
+    scaled = seen.of("BatchNormalization") or {"Mul", "Add"} <= {node.op for node in channels}
+    if not scaled:
+        return ""
+    return "BatchNorm-ReLU" if seen.of("Relu") else "BatchNorm"
+
+
+def _is_by_channel(seen: _Body, name: str) -> bool:
+    """[1, c, 1, 1] or [c, 1, 1]: a number for each channel."""
+    type_ = seen.graph.type_of(name)
+    shape = type_.shape if type_ is not None else None
+    if shape is None or len(shape) < 3:
+        return False
+    wide = [axis for axis, size in enumerate(shape) if size != 1]
+    return len(wide) == 1 and wide[0] in (len(shape) - 3, 1) and wide[0] != len(shape) - 1
+
+
+def _is_movement(node: Node) -> bool:
+    record = find(node.op, node.domain)
+    return record is not None and record.movement
+
+
+def _is_reduction(node: Node) -> bool:
+    record = find(node.op, node.domain)
+    return record is not None and not record.pointwise and not record.movement
+
+
+_RULES: tuple[Callable[[_Body], str], ...] = (_softmax, _norm, _gelu, _swiglu, _rotary, _batch_norm)

@@ -1,0 +1,72 @@
+"""A child process that answers over a socket, can be killed at any time, and dies with this one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+
+START_SECONDS = 60.0
+
+
+class ChildProcess:
+    """A process that runs a module with the number of its socket as argument, and sends `r` when it is ready.
+
+    Not a `multiprocessing` process: those import the caller's main module again.
+    """
+
+    def __init__(self, module: str, threads: int = 1) -> None:
+        ours, theirs = socket.socketpair()
+        environment = {**os.environ, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": str(threads), "RUST_BACKTRACE": "0",
+                       "OPENBLAS_NUM_THREADS": str(threads),
+                       "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        # Not a pipe: one that nobody reads could fill up. It lives as long as the child.
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115
+        self.process = subprocess.Popen([sys.executable, "-m", module, str(theirs.fileno())],
+                                        pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=self.complaints)
+        theirs.close()
+        self.connection = Connection(ours.detach())
+        self.owner = os.getpid()
+        self.ready = False
+
+    def answers(self, seconds: float = START_SECONDS) -> bool:
+        """Whether it says that it is ready within this time; killed if not."""
+        if not self.ready:
+            try:
+                self.ready = self.connection.poll(seconds) and self.connection.recv_bytes() == b"r"
+            except (EOFError, OSError):
+                self.ready = False
+            if not self.ready:
+                self.kill()
+        return self.ready
+
+    def last_words(self) -> str:
+        """The last line that the process wrote about its end."""
+        self.complaints.seek(0)
+        lines = self.complaints.read()[-4000:].decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {last[:200]}" if last else ""
+
+    def kill(self) -> None:
+        """End the process now."""
+        self.process.kill()
+        self.process.wait()
+        self.connection.close()
+
+    @property
+    def usable(self) -> bool:
+        """Alive, and started by this very process (not inherited by a fork)."""
+        return self.owner == os.getpid() and not self.connection.closed and self.process.poll() is None
+
+
+def die_with_parent() -> None:
+    """On Linux: be killed when the parent is gone, also in the middle of a run."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
