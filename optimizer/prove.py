@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from graphs.inference import infer
 from graphs.ir import Graph
@@ -20,25 +21,40 @@ from .searching import count_nodes
 
 def print_proof(left: Graph, right: Graph, precision: str) -> bool:
     """Print the steps if the rules of the class join all outputs; else say which outputs stay apart."""
+    found = find_proof(left, right, precision)
+    print("\n".join([found["text"], *(step_text(step) for step in found["steps"])]))
+    return bool(found["joined"])
+
+
+def find_proof(left: Graph, right: Graph, precision: str) -> dict[str, Any]:
+    """Whether the rules of a class join all outputs of two graphs, as a JSON document.
+
+    `joined`, `outputs` (name -> joined), `steps` from the first to the second as in a trace, `exactness` (the weakest
+    class used), `stop` (why the search ended) and `text`, all of it but the steps in words.
+    """
     a, b = left.copy(), right.copy()
     shows = precision == "rounding" and any(showing_places(graph) for graph in (a, b))
     rules = [rule for rule in all_rules() if allowed(rule.exactness, precision) and not (shows and rule.zero_sign)]
-    nested = [_normal(graph, rules, precision == "exact") for graph in (a, b)]
+    changed = [_normal(graph, rules, precision == "exact") for graph in (a, b)]  # both, whatever the first says
+    nested = any(changed)
     proof = prove.prove(a, b, rules, budget.NORMAL)
-    if not proof.joined:
-        apart = [name for name, joined in proof.outputs.items() if not joined]
-        print(f"not proved: {', '.join(apart)} not joined by {counted(len(rules), 'rule')} ({proof.stop})")
-        if proof.left_out:
-            limits = budget.FOLDING
-            print(f"{counted(proof.left_out, 'constant')} not computed: more than {limits.elements} elements, or more "
-                  f"than {limits.bytes >> 20} MiB in all")
-        return False
-    weakest = precision if any(nested) else proof.exactness
-    before = "normalization of both" + (" and of their nested graphs by the rules" if any(nested) else "")
-    print(f"proved equal ({weakest}) in {counted(len(proof.steps), 'step')}, after {before}")
-    for index, step in enumerate(proof.steps):
-        print(step_text({**step.to_dict(), "index": index}))
-    return True
+    weakest = (precision if nested else proof.exactness) if proof.joined else None
+    steps = [{**step.to_dict(), "index": index} for index, step in enumerate(proof.steps)]
+    before = "normalization of both" + (" and of their nested graphs by the rules" if nested else "")
+    text = (f"proved equal ({weakest}) in {counted(len(steps), 'step')}, after {before}" if proof.joined else
+            _not_proved(proof, len(rules)))
+    return {"joined": proof.joined, "outputs": proof.outputs, "exactness": weakest, "stop": proof.stop, "text": text,
+            "steps": steps}
+
+
+def _not_proved(proof: prove.Proof, rules: int) -> str:
+    apart = [name for name, joined in proof.outputs.items() if not joined]
+    text = f"not proved: {', '.join(apart)} not joined by {counted(rules, 'rule')} ({proof.stop})"
+    if proof.left_out:
+        limits = budget.FOLDING
+        text += (f"\n{counted(proof.left_out, 'constant')} not computed: more than {limits.elements} elements, or more "
+                 f"than {limits.bytes >> 20} MiB in all")
+    return text
 
 
 def _normal(graph: Graph, rules: Sequence[Rule], exact: bool) -> bool:

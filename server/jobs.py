@@ -102,11 +102,11 @@ def optimize_options(upload: Upload) -> dict[str, Any]:
 def check_options(upload: Upload) -> dict[str, Any]:
     """The options of a check: those of `optimize` that mean something there."""
     used = {"precision", "rtol", "atol", "dims", "seed"}
-    given = read_options(upload.fields)
+    given = read_options([(key, value) for key, value in upload.fields if key != PROVE])
     odd = given.model_fields_set - used
     if odd:
-        raise InvalidOption(min(odd), "a check has no such option", f"it takes {', '.join(sorted(used))}")
-    return given.model_dump(mode="json", include=used)
+        raise InvalidOption(min(odd), "a check has no such option", f"it takes {', '.join(sorted({*used, PROVE}))}")
+    return {**given.model_dump(mode="json", include=used), PROVE: flag(upload.fields, PROVE, False)}
 
 
 @router.post("", status_code=202, openapi_extra=_BODY, responses={200: {"description": "done within `wait` seconds"}})
@@ -275,10 +275,16 @@ def job_report(request: Request, job: str, form: Literal["json", "html"] = "json
 # ---------------------------------------------------------------- checks
 
 checks = APIRouter(prefix="/v1/checks", tags=["checks"])
-_TWO = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": {
-    "type": "object", "required": ["a", "b"], "properties": {
-        "a": {"type": "string", "format": "binary"}, "b": {"type": "string", "format": "binary"},
-        "inputs": {"type": "string", "format": "binary"}}}}}}}
+PROVE = "prove"
+_CHECK = ("precision", "rtol", "atol", "dim", "seed", "wait", "reuse")  # those of the parameters that a check takes
+_TWO: dict[str, Any] = {
+    "parameters": [*(row for row in parameters() if row["name"] in _CHECK),
+                   {"name": PROVE, "in": "query", "required": False, "schema": {"type": "boolean", "default": False},
+                    "description": "also join both by rewriting: `result.proof` holds the steps"}],
+    "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": {
+        "type": "object", "required": ["a", "b"], "properties": {
+            "a": {"type": "string", "format": "binary"}, "b": {"type": "string", "format": "binary"},
+            "inputs": {"type": "string", "format": "binary"}}}}}}}
 
 
 @checks.post("", openapi_extra=_TWO, responses={202: {"description": "not done within `wait` seconds"}})

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from graphs.errors import EgraftError
+from graphs.ir import Graph
 
 from .errors import InternalError, LimitReached
 
@@ -176,8 +177,17 @@ def _check(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     sizes = single_sizes(left, options.get("dims", {})) or None
     found = validate(left, right, options.get("precision", "rounding"), feeds=feeds, seed=options.get("seed", 0),
                      sizes=sizes, rtol=options.get("rtol"), atol=options.get("atol"))
-    write_json(folder / ATTEMPT / RESULT / "report.json", found.to_dict())
-    return {"equal": found.ok, "status": found.status, "text": found.summary()}
+    report = found.to_dict()
+    proof = _proof(left, right, options) if found.ok and options.get("prove") else {}
+    write_json(folder / ATTEMPT / RESULT / "report.json", {**report, **proof})
+    return {"equal": found.ok, "status": found.status, "text": found.summary(),
+            **({"proved": proof["proof"]["joined"]} if proof else {})}
+
+
+def _proof(left: Graph, right: Graph, options: Mapping[str, Any]) -> dict[str, Any]:
+    from optimizer.prove import find_proof
+
+    return {"proof": find_proof(left, right, options.get("precision", "rounding"))}
 
 
 TASKS = {"optimize": _optimize, "check": _check}

@@ -18,6 +18,8 @@ from fastapi.testclient import TestClient
 
 import graphs
 from graphs.json_form import dumps
+from graphs.onnx_io import proto_bytes
+from graphs.text import parse_graph
 from tests.server.support import FAST, onnx_bytes, tiny, until, with_external
 
 Parts = list[tuple[str, tuple[str, bytes]]]
@@ -195,6 +197,28 @@ def a_check(world: World) -> None:
     assert json.dumps(response.json()["result"]["outputs"])
 
 
+def a_check_with_a_proof(world: World) -> None:
+    """Two transposes that undo each other are a rewrite; x + x and x * 3 have the same type and another value."""
+    head, rest = "graph \"m\" opset 17 (x: float32[4, 8]) -> (y) { ", " }"
+    three = "c = constant float32[] 3.0 y = Mul(x, c)"
+    cases = [(tiny(), "y = Relu(x)", True, True), (tiny(), "y = Abs(x)", False, None),
+             (parse_graph(f"{head}{three}{rest}"), "t = Add(x, x) y = Add(t, x)", True, False)]
+    for left, text, equal, proved in cases:
+        files = {"a": ("a.onnx", bytes(proto_bytes(left))),
+                 "b": ("b.onnx", bytes(proto_bytes(parse_graph(head + text + rest))))}
+        found = world.client.post("/v1/checks", files=files, data={"prove": "true"}).json()
+        assert found["summary"]["equal"] is equal and found["options"]["prove"] is True, found
+        if proved is None:
+            assert "proof" not in found["result"] and "proved" not in found["summary"]
+            continue
+        proof = found["result"]["proof"]
+        assert proof["joined"] is found["summary"]["proved"] and set(proof["outputs"]) == {"y"}
+        if proved:
+            assert proof["joined"] and proof["exactness"] == "exact" and "Transpose" in str(proof["steps"])
+    problem = world.client.post("/v1/checks", files=files, data={"effort": "low"}).json()
+    assert problem["code"] == "invalid-option" and "prove" in problem["fix"]
+
+
 CHECKS: list[Callable[[World], None]] = [
     both_jobs_end,
     the_model_is_a_valid_onnx_file,
@@ -208,4 +232,5 @@ CHECKS: list[Callable[[World], None]] = [
     a_killed_worker_is_tried_again_and_then_fails,
     cancelling_kills_the_worker,
     a_check,
+    a_check_with_a_proof,
 ]
