@@ -6,6 +6,7 @@ the same wherever it came from.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
@@ -109,8 +110,24 @@ def default_of(record: Operator, name: str) -> object:
     return plain(record.attrs[name])
 
 
+_PACKED = {"float32": ("=f", "=I"), "float64": ("=d", "=Q")}
+_SAFE = 1e38  # nothing below is infinite in float32
+
+
+def float_of(bits: int, dtype: str) -> float:
+    """The number that has these bits in a float type."""
+    code = _PACKED.get(dtype)
+    if code is not None:
+        return float(struct.unpack(code[0], struct.pack(code[1], bits))[0])
+    kind = dtypes.numpy_dtype(dtype)
+    return float(np.asarray(bits, f"u{kind.itemsize}").view(kind)[()])
+
+
 def float_bits(value: float, dtype: str) -> int:
     """The bits of a number rounded to a float type."""
+    code = _PACKED.get(dtype)
+    if code is not None and -_SAFE < value < _SAFE:  # the same, without an array
+        return int(struct.unpack(code[1], struct.pack(code[0], value))[0])
     kind = dtypes.numpy_dtype(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         return int(np.asarray(value, np.float64).astype(kind).view(f"u{kind.itemsize}").item())

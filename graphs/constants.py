@@ -66,7 +66,7 @@ class Constant:
         """Static shape."""
         return self.type.shape  # type: ignore[return-value]
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)

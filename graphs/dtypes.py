@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -29,6 +31,7 @@ INTEGERS = SIGNED | UNSIGNED
 BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2, "bool": 8}
 
 
+@cache
 def numpy_dtype(name: str) -> np.dtype:
     """The NumPy dtype of an element type (`string` is an object array)."""
     if name == "string":
@@ -49,6 +52,7 @@ def is_float(name: str) -> bool:
     return name in FLOATS
 
 
+@cache
 def item_bytes(name: str) -> float:
     """Bytes an element takes in a file (half a byte for 4-bit types)."""
     if name in BITS:

@@ -61,7 +61,7 @@ class Node:
         """Every value that the node reads: inputs, then values captured by nested graphs."""
         names = dict.fromkeys(self.inputs)
         names.pop("", None)
-        if self.holds_graphs:
+        if self.attrs and self.holds_graphs:
             for graph in self.graphs:
                 names.update(dict.fromkeys(graph.captured()))
         return tuple(names)

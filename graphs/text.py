@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
 
 from . import dtypes
-from .canonical import float_bits, is_default
+from .canonical import float_bits, float_of, is_default
 from .constants import Constant
 from .dims import quote_name
 from .ir import Graph, Node
@@ -65,10 +66,17 @@ def print_constant(constant: Constant) -> str:
 
 @lru_cache(4096)  # a trace prints the same few constants again and again
 def _small_constant(constant: Constant) -> str:
-    items = [_element(item, constant.dtype) for item in constant.array.reshape(-1)]
+    items = _elements(constant)
     if not constant.shape:
         return f"{constant.type} {items[0]}"
     return f"{constant.type} [{', '.join(items)}]"
+
+
+def _elements(constant: Constant) -> list[str]:
+    flat, dtype = np.ascontiguousarray(constant.array).reshape(-1), constant.dtype
+    if dtype in dtypes.FLOATS:
+        return [float_text(bits, dtype).removesuffix(".0") for bits in flat.view(f"u{flat.itemsize}").tolist()]
+    return [_element(item, dtype) for item in flat]
 
 
 def _quoted_bytes(raw: bytes) -> str:
@@ -99,21 +107,19 @@ def _element(item: object, dtype: str) -> str:
 @lru_cache(maxsize=65536)
 def float_text(bits: int, dtype: str) -> str:
     """The shortest text that parses back to these bits of a float type; a point, an exponent or a word is in it."""
-    kind = dtypes.numpy_dtype(dtype)
-    value = np.asarray(bits, f"u{kind.itemsize}").view(kind)[()]
-    wide = float(value)
-    if np.isnan(value):
+    wide = float_of(bits, dtype)
+    if math.isnan(wide):
+        kind = dtypes.numpy_dtype(dtype)
         usual = np.asarray(np.nan, kind).view(f"u{kind.itemsize}").item()
         return "nan" if bits == usual else f"nan(0x{bits:x})"
-    if np.isinf(value):
+    if math.isinf(wide):
         return "inf" if wide > 0 else "-inf"
     if dtype == "float64" or (wide.is_integer() and abs(wide) < _EXACT_INTEGERS):
         return _pointed(repr(wide))
     for digits in range(1, 18):
-        text = f"{wide:.{digits}g}"
-        with np.errstate(over="ignore"):
-            if float_bits(float(text), dtype) == bits:
-                return _pointed(repr(float(text)))
+        near = float(f"{wide:.{digits}g}")
+        if float_bits(near, dtype) == bits:
+            return _pointed(repr(near))
     return _pointed(repr(wide))
 
 

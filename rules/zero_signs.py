@@ -6,7 +6,7 @@ not who reads it; so this looks at the whole graph, once, for values that are di
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from graphs.constants import Constant
 from graphs.ir import Graph, Node
@@ -29,8 +29,12 @@ _CARRIERS = frozenset({
 
 def showing_places(graph: Graph) -> list[str]:
     """Labels of the nodes of a graph, nested graphs included, through which a changed sign of a zero could show."""
-    return [node.label for each in graph.walk() for node, name in _shown(each)
-            if _may_change(each, name, nested=each is not graph)]
+    return [node.label for each in graph.walk() for node in _showing(each, nested=each is not graph)]
+
+
+def _showing(graph: Graph, nested: bool) -> Iterator[Node]:
+    producers = graph.producers()
+    yield from (node for node, name in _shown(graph) if _may_change(graph, producers, name, nested))
 
 
 def _shown(graph: Graph) -> Iterator[tuple[Node, str]]:
@@ -55,9 +59,8 @@ def _becomes_text(graph: Graph, node: Node) -> bool:
     return type_ is not None and type_.dtype == "string"
 
 
-def _may_change(graph: Graph, start: str, nested: bool) -> bool:
+def _may_change(graph: Graph, producers: Mapping[str, Node], start: str, nested: bool) -> bool:
     """Does the value depend on a node to which a rule that changes the sign of a zero could apply?"""
-    producers = graph.producers()
     waiting, seen = [start], {start}
     while waiting:
         name = waiting.pop()

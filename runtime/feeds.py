@@ -134,15 +134,16 @@ def smaller_sizes(graph: Graph, base: dict[str, int]) -> Iterator[dict[str, int]
 
 
 def draw(graph: Graph, seed: int, sizes: dict[str, int] | None = None, special: bool = False,
-         huge: bool = True, spread: str = "normal") -> dict[str, Any]:
+         huge: bool = True, spread: str = "normal",
+         known: Mapping[str, Constraint] | None = None) -> dict[str, Any]:
     """Random feeds for chosen sizes of the symbols (others take their defaults), the same for the same arguments.
 
     Floats are normally distributed, or as `spread` makes of that (see `SPREADS`); `special` mixes NaN, infinities,
     -0.0, tiny and subnormal numbers and (with `huge`) numbers near the limits of the dtype into some elements, and
-    extreme integers where nothing forbids them.
+    extreme integers where nothing forbids them. `known`: the graph's `constraints`, where they are known already.
     """
     sizes = {**default_sizes(graph), **(sizes or {})}
-    found = constraints(graph)
+    found = constraints(graph) if known is None else known
     feeds = {}
     for position, name in enumerate(graph.inputs):
         rng = np.random.default_rng((seed, position))

@@ -144,11 +144,14 @@ def _not_rearranged(mine: list[Constant], theirs: list[Constant]) -> frozenset[i
     if total > _COMPARED_ELEMENTS:
         return frozenset(map(id, mine))
     pool = np.unique(np.concatenate([np.zeros(1), *_values(theirs)]))
-    return frozenset(id(constant) for constant, values in zip(mine, _values(mine))
-                     if not _all_in(values[:64], pool) or not _all_in(values, pool))
+    alike = [constant for constant, values in zip(mine, _values(mine)) if _all_in(values[:64], pool)]
+    if not alike or not _all_in(np.concatenate([*_values(alike)]), pool):  # one look for all is nearly always enough
+        alike = [constant for constant, values in zip(alike, _values(alike)) if _all_in(values, pool)]
+    return frozenset(map(id, mine)) - frozenset(map(id, alike))
 
 
 def _all_in(values: np.ndarray, pool: np.ndarray) -> bool:
     """Every value is in the sorted pool (NaN never is)."""
+    values = np.sort(values)  # neighbours are then looked up in the same part of the pool, which is in the cache
     places = np.minimum(np.searchsorted(pool, values), pool.size - 1)
     return bool((pool[places] == values).all())
