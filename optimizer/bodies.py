@@ -16,11 +16,13 @@ Improve = Callable[[Graph], Graph]
 
 
 def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Type] | None = None,
-                   outer_constants: Mapping[str, Constant] | None = None) -> list[str]:
+                   outer_constants: Mapping[str, Constant] | None = None, outermost: Graph | None = None) -> list[str]:
     """Replace every nested graph by what `improve` makes of it, innermost ones first. Returns changed places.
 
     `improve` gets a graph whose types are inferred and returns an equivalent one with the same inputs and outputs.
+    `outermost` states the operator sets and functions: nested graphs have none of their own.
     """
+    outermost = graph if outermost is None else outermost
     types = {**(outer_types or {}), **graph.types}
     constants = {**(outer_constants or {}), **graph.constants}
     changed: list[str] = []
@@ -28,8 +30,8 @@ def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Typ
         for name, value in list(node.attrs.items()):
             if not isinstance(value, Graph):
                 continue
-            inside = improve_bodies(value, improve, types, constants)
-            better = _improve_one(graph, value, improve, types, constants)
+            inside = improve_bodies(value, improve, types, constants, outermost)
+            better = _improve_one(outermost, value, improve, types, constants)
             if better is not None:
                 node.attrs[name] = better
             if inside or better is not None:
@@ -37,7 +39,7 @@ def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Typ
     return changed
 
 
-def _improve_one(parent: Graph, body: Graph, improve: Improve, types: Mapping[str, Type],
+def _improve_one(outermost: Graph, body: Graph, improve: Improve, types: Mapping[str, Type],
                  constants: Mapping[str, Constant]) -> Graph | None:
     work = body.copy()
     captured = work.captured()
@@ -48,8 +50,8 @@ def _improve_one(parent: Graph, body: Graph, improve: Improve, types: Mapping[st
             work.inputs.append(name)
             if name in types:
                 work.types[name] = types[name]
-    work.opsets = dict(parent.opsets)
-    work.functions = parent.functions
+    work.opsets = dict(outermost.opsets)
+    work.functions = outermost.functions
     before = str(work)
     better = improve(work.copy())
     if str(better) == before:

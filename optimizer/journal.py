@@ -122,7 +122,7 @@ def _constant(graph: Graph, name: str, row: Mapping[str, Any]) -> Constant:
     if "value" in row:
         parsed = parse_graph(f"graph opset 21 () -> (value) {{ value = constant {row['value']} }}")
         return parsed.constants["value"]
-    for constant in graph.constants.values():
+    for constant in (*graph.constants.values(), *_tensors_of(graph.nodes)):  # a branch that is inlined had its own
         if constant.size > INLINE_ELEMENTS and str(constant.type) == row["type"] and constant.digest == row["digest"]:
             return constant
     computed = _recompute(graph, name)

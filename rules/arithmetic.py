@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from graphs.dtypes import FLOATS, INTEGERS, SIGNED, numpy_dtype
 
-from .declare import Leaf, Match, Outcome, Refusal, Rule, refuse, rule, term
+from .declare import Leaf, Match, Operand, Outcome, Refusal, Rule, refuse, rule, term
 from .values import (
     fits_into,
     fold,
@@ -130,7 +132,13 @@ def _scales(m: Match, quotient: Callable[[float, float], float], integers: bool 
     return None
 
 
-def _shifts(m: Match) -> Refusal | None:
+def _level(operand: Operand) -> float:
+    """Root mean square of a constant whose elements are known."""
+    assert operand.array is not None
+    return float(np.sqrt(np.mean(np.square(operand.array, dtype=np.float64)))) if operand.array.size else 0.0
+
+
+def _shifts(m: Match, sign: int) -> Refusal | None:
     problem = _joinable(m, True)
     if problem is not None or is_integer(m.x):
         return problem
@@ -144,6 +152,10 @@ def _shifts(m: Match) -> Refusal | None:
     less, more = sorted((a[1], b[1]))
     if 0 < less * _SAME_SIZE < more and not (a[0] == a[1] and b[0] == b[1] and _adds_exactly(m.x.dtype, less, more)):
         return refuse("the digits of one constant would be lost in the other")
+    if m.a.array is not None and m.b.array is not None:
+        left = np.asarray(m.a.array, np.float64) + sign * np.asarray(m.b.array, np.float64)
+        if left.size and np.sqrt(np.mean(left * left)) * _CANCELLED < max(_level(m.a), _level(m.b)):
+            return refuse("the constants cancel: a small x shows that it was rounded in between")
     return None
 
 
@@ -154,6 +166,8 @@ def _adds_exactly(dtype: str, less: float, more: float) -> bool:
 
 # An x near one constant would show the rounding of both together, relative to the other: 1e-5 in (x + 1) - 1e-5.
 _SAME_SIZE = 512.0
+# As in (x + 2) - 2, which has lost the digits of an x of 0.001.
+_CANCELLED = 8.0
 _MILD = {"float16": 64.0, "float32": 2.0**16, "float64": 2.0**24}
 
 
@@ -189,15 +203,15 @@ CHAINS = [
     _chain("div-div", "Div(Div(x, $a), $b)", "Div(x, c)", lambda m: fold("Mul", m.a, m.b),
            lambda m: _scales(m, _PRODUCT), _two("Div(x, a)", "Div(t, b)", "2", "4", "float16"),
            _two("Div(x, a)", "Div(t, b)", "1e-30", "1e-30")),
-    _chain("add-add", "Add(Add(x, $a), $b)", "Add(x, c)", lambda m: fold("Add", m.a, m.b), _shifts,
+    _chain("add-add", "Add(Add(x, $a), $b)", "Add(x, c)", lambda m: fold("Add", m.a, m.b), lambda m: _shifts(m, 1),
            _two("Add(x, a)", "Add(b, t)"), _two("Add(x, a)", "Add(t, b)", "3e38", "3e38")),
-    _chain("add-sub", "Sub(Add(x, $a), $b)", "Add(x, c)", lambda m: fold("Sub", m.a, m.b), _shifts,
+    _chain("add-sub", "Sub(Add(x, $a), $b)", "Add(x, c)", lambda m: fold("Sub", m.a, m.b), lambda m: _shifts(m, -1),
            _two("Add(x, a)", "Sub(t, b)"), _two("Add(x, a)", "Sub(b, t)")),
-    _chain("sub-add", "Add(Sub(x, $a), $b)", "Add(x, c)", lambda m: fold("Sub", m.b, m.a), _shifts,
+    _chain("sub-add", "Add(Sub(x, $a), $b)", "Add(x, c)", lambda m: fold("Sub", m.b, m.a), lambda m: _shifts(m, -1),
            _two("Sub(x, a)", "Add(t, b)"), _two("Sub(a, x)", "Mul(t, b)")),
-    _chain("sub-sub", "Sub(Sub(x, $a), $b)", "Sub(x, c)", lambda m: fold("Add", m.a, m.b), _shifts,
+    _chain("sub-sub", "Sub(Sub(x, $a), $b)", "Sub(x, c)", lambda m: fold("Add", m.a, m.b), lambda m: _shifts(m, 1),
            _two("Sub(x, a)", "Sub(t, b)"), _two("Sub(x, a)", "Sub(t, b)", "-3e38", "-3e38")),
-    _chain("rsub-add", "Add(Sub($a, x), $b)", "Sub(c, x)", lambda m: fold("Add", m.a, m.b), _shifts,
+    _chain("rsub-add", "Add(Sub($a, x), $b)", "Sub(c, x)", lambda m: fold("Add", m.a, m.b), lambda m: _shifts(m, 1),
            _two("Sub(a, x)", "Add(t, b)"), _two("Sub(a, x)", "Add(t, b)", "3e38", "3e38")),
     _chain("rdiv-mul", "Mul(Div($a, x), $b)", "Div(c, x)", lambda m: fold("Mul", m.a, m.b),
            lambda m: _scales(m, _PRODUCT), _two("Div(a, x)", "Mul(t, b)"),
@@ -205,7 +219,7 @@ CHAINS = [
     _chain("rdiv-div", "Div(Div($a, x), $b)", "Div(c, x)", lambda m: fold("Div", m.a, m.b),
            lambda m: _scales(m, _QUOTIENT), _two("Div(a, x)", "Div(t, b)"),
            _two("Div(a, x)", "Div(b, t)", "3", "2")),
-    _chain("rsub-rsub", "Sub($b, Sub($a, x))", "Add(x, c)", lambda m: fold("Sub", m.b, m.a), _shifts,
+    _chain("rsub-rsub", "Sub($b, Sub($a, x))", "Add(x, c)", lambda m: fold("Sub", m.b, m.a), lambda m: _shifts(m, -1),
            _two("Sub(a, x)", "Sub(b, t)"), _two("Sub(a, x)", "Sub(t, b)")),
 ]  # fmt: skip
 

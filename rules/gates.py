@@ -99,6 +99,9 @@ def hard_sigmoid_parts(m: Match) -> Outcome:
     alpha, beta = m["alpha"], m["beta"]
     if not 1e-3 < abs(alpha) < 1e3 or not abs(beta) < 1e3:
         return refuse("slope and offset must be of moderate size")
+    if m.x.dtype not in ("float32", "float64") and any(
+            rounded(m.x.dtype, each) != rounded("float32", each) for each in (alpha, beta)):
+        return refuse(f"slope or offset would be rounded to {m.x.dtype}")
     return {"a": scalar(m.x.dtype, alpha), "b": scalar(m.x.dtype, beta)}
 
 

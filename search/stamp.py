@@ -32,7 +32,7 @@ from .partition import Region
 from .steps import Patch, Rewriter, Step
 from .terms import SMALL, attribute_key
 
-STRUCTURAL = frozenset({"equal-nodes", "known-shape"})  # steps that hold whatever the weights are
+STRUCTURAL = frozenset({"equal-nodes", "known-shape", "other-spelling"})  # steps that hold whatever the weights are
 ABOVE = 12  # nodes on a path from a root that a step shows, or that are compared
 FORMS = 2  # nodes above those of its pattern that nearly every rule is content with
 Resolve = Callable[[str], str]

@@ -76,6 +76,7 @@ class Tracer:
             if len(self.steps) == before:
                 break
         rest.known_shapes(self)
+        rest.spelling(self)
         rest.output_names(self, result)
         rest.region(self, result)
         for index, step in enumerate(self.steps):
@@ -105,11 +106,11 @@ class Tracer:
 
     def _main(self, cls: int, values: list[str], fixed: list[str], wanted: ENode) -> str:
         best = [name for name in [*fixed, *values] if self.state.enode[name] is wanted] or [*fixed, *values]
-        best = [name for name in best if self._is_spelled_so(name, wanted)] or best
+        best = [name for name in best if self.is_spelled_so(name, wanted)] or best
         first = [name for name in self.state.outputs if name in best]
         return first[0] if first else best[0]
 
-    def _is_spelled_so(self, value: str, wanted: ENode) -> bool:
+    def is_spelled_so(self, value: str, wanted: ENode) -> bool:
         """The node is written as the result will have it: Squeeze and Reshape may be one e-node, a + b and b + a."""
         node = self.state.producer.get(value)
         if node is None or wanted.origin is None:

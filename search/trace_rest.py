@@ -63,6 +63,35 @@ def known_shapes(tracer: Tracer) -> None:
                     where, before, texts(patch.add), patch)
 
 
+def spelling(tracer: Tracer) -> None:
+    """Nodes that are an original node written otherwise (axis -1 for the last one) are written as the result has them.
+
+    Where equal nodes become one, that is the first original node; it may be gone from the graph on the way.
+    """
+    state = tracer.state
+    for node in list(state.live_nodes()):
+        enode = state.whole.get(id(node))  # copies for outputs have none
+        name = next((out for out in node.outputs if out), "")
+        if enode is None or enode.kind != "op" or any(True for _ in node.graphs) or not state.is_live(name) or \
+                tracer.is_spelled_so(name, enode):
+            continue
+        arguments = state.arguments(name)
+        if not all(arguments[at] or arg < 0 for at, arg in enumerate(enode.args)):
+            continue
+        where, before = tracer.where([name]), texts([node])
+        state.begin()
+        made = state.maker.original(enode, dict(zip(enode.args, arguments)),
+                                    tuple(state.names.fresh(out) if out else "" for out in node.outputs))
+        state.add(made, enode)
+        for old, new in zip(node.outputs, made.outputs):
+            if old:
+                state.output_is(new, state.enode[old])
+                state.redirect(old, new)
+        patch = state.close()
+        tracer.emit("other-spelling", "exact", "The same operation on the same values, written in another way.",
+                    where, before, texts(patch.add), patch)
+
+
 def output_names(tracer: Tracer, result: Graph) -> None:
     """Of equal outputs the one that is computed in the result is computed, the others are copies of it."""
     state = tracer.state

@@ -63,6 +63,7 @@ class Terms:
     coarse: float = 1.0  # epsilon of the narrowest type that the original computes in
     huge: bool = False  # inputs near the limits of the dtype: overflow inside is expected
     special: bool = False
+    size: float = 0.0  # of this output in earlier rounds: one that is 0 here was still computed from larger numbers
 
 
 def compare(name: str, samples: Samples, terms: Terms) -> OutputCheck:
@@ -295,12 +296,14 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
     if terms.special:
         noise = noise * SPECIAL_FACTOR
     scale = np.maximum(size, local_level(size, usable))
+    if s.wide is None:
+        scale = np.maximum(scale, terms.size)
     floor = _least(s.original.dtype, terms)
     check = _judge(name, error, noise, scale * eps + floor, usable, s, against, terms)
     check.share += float(np.mean(agreed)) if agreed.size else 0.0
     if check.ok and reference is not a and not terms.huge:
         near = NEAR_FACTOR * _noise(np.where(usable, a, 0.0), s.moved, usable, False) + floor + (
-            NEAR_ULPS * max(eps, terms.coarse) * scale)
+            NEAR_ULPS * max(eps, terms.coarse) * np.maximum(scale, terms.size))
         distance = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, a, 0.0)), 0.0)
         moved_off = _worst(name, distance, near, usable, s.original, s.optimized, "the original")
         if not moved_off.ok:
@@ -392,8 +395,8 @@ def _non_finite(a: np.ndarray, b: np.ndarray, s: Samples, terms: Terms, eps: flo
         excused |= _classes(other.astype(np.float64)) != classes_a
     if s.wide is not None:
         wide, wide_other = np.asarray(s.wide, np.float64), np.asarray(s.wide_other, np.float64)
-        # The original overflows inside its dtype, the optimized graph does not.
-        excused |= (classes_a != 0) & (classes_b == 0) & np.isfinite(wide)
+        # The original overflows inside its dtype, the optimized graph does not, or elsewhere.
+        excused |= (classes_a != 0) & np.isfinite(wide) & ((classes_b == 0) | np.isfinite(wide_other))
         if terms.huge:
             excused |= _classes(wide) == _classes(wide_other)
     elif terms.huge:

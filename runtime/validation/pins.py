@@ -100,19 +100,25 @@ class Pin:
 
 @dataclass(slots=True)
 class Pins:
-    """All pairs, and the nodes that found no partner."""
+    """All pairs, the nodes that found no partner, and those of the original that do what a paired node (by key) does:
+    equal nodes become one.
+    """
 
     pairs: list[Pin] = field(default_factory=list)
     alone_original: list[tuple[str, Node]] = field(default_factory=list)
     alone_optimized: list[tuple[str, Node]] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
+    repeated: list[tuple[str, Node]] = field(default_factory=list)
 
     def without(self, keys: Collection[str]) -> Pins:
         """These discrete pairs executed in both graphs."""
         kept = [pin for pin in self.pairs if pin.kind != DISCRETE or pin.key not in keys]
         freed = [pin for pin in self.pairs if pin.kind == DISCRETE and pin.key in keys]
-        return Pins(kept, self.alone_original + [(DISCRETE, pin.original) for pin in freed],
-                    self.alone_optimized + [(DISCRETE, pin.optimized) for pin in freed], self.types)
+        gone = {pin.key for pin in freed}
+        alone = [pin.original for pin in freed] + [node for key, node in self.repeated if key in gone]
+        return Pins(kept, self.alone_original + [(DISCRETE, node) for node in alone],
+                    self.alone_optimized + [(DISCRETE, pin.optimized) for pin in freed], self.types,
+                    [(key, node) for key, node in self.repeated if key not in gone])
 
 
 def _special_nodes(graph: Graph) -> Iterator[tuple[str, Node]]:
@@ -164,7 +170,28 @@ def find_pins(original: Graph, optimized: Graph) -> Pins:
         else:
             pins.alone_original += [(kind, node) for node in ours]
             pins.alone_optimized += [(kind, node) for node in theirs]
+    if any(kind == DISCRETE for kind, _ in pins.alone_original):
+        _find_repeated(original, pins)
     return pins
+
+
+def _find_repeated(graph: Graph, pins: Pins) -> None:
+    """Discrete nodes of the outer graph without a partner that compute what one with a partner computes."""
+    keys: dict[str, object] = {"": "", **graph.constants}
+    table: dict[object, int] = {}
+    of_node: dict[int, int] = {}
+    for node in graph.nodes:
+        known = next(node.graphs, None) is None and (is_pure(node) if find(node.op, node.domain) is not None else False)
+        head = (node.domain, node.op, node.version, tuple((name, print_attribute(value)) for name, value in sorted(
+            node.attrs.items())), tuple(keys.get(name, name) for name in node.inputs)) if known else id(node)
+        of_node[id(node)] = whole = table.setdefault(head, len(table))
+        keys.update((name, (whole, position)) for position, name in enumerate(node.outputs) if name)
+    paired = {of_node[id(pin.original)]: pin.key for pin in pins.pairs
+              if pin.kind == DISCRETE and id(pin.original) in of_node}
+    same = {id(node): paired[of_node[id(node)]] for kind, node in pins.alone_original
+            if kind == DISCRETE and of_node.get(id(node)) in paired}
+    pins.repeated = [(same[id(node)], node) for _, node in pins.alone_original if id(node) in same]
+    pins.alone_original = [(kind, node) for kind, node in pins.alone_original if id(node) not in same]
 
 
 def _by_signature(graph: Graph) -> dict[str, list[Node]]:
@@ -246,9 +273,11 @@ def node_function(pins: Pins, journal: Journal, of_original: bool) -> Callable[
         [Node, Callable[[], NodeFunction]], NodeFunction | None]:
     """The hook that puts pinned functions into one of the graphs."""
     table = {id(pin.original if of_original else pin.optimized): pin for pin in pins.pairs}
-    for kind, node in pins.alone_original if of_original else ():
-        if kind != DISCRETE:  # no partner, but its runs must still agree with each other
-            table[id(node)] = Pin(f"{kind} alone {node.outputs[0]}", kind, node, node, True)
+    # No partner, but its runs must still agree with each other.
+    unpaired = [(kind, node) for kind, node in pins.alone_original if kind != DISCRETE] + [
+        (DISCRETE, node) for _, node in pins.repeated]
+    for kind, node in unpaired if of_original else ():
+        table[id(node)] = Pin(f"{kind} alone {node.outputs[0]}", kind, node, node, True)
 
     def hook(node: Node, plain: Callable[[], NodeFunction]) -> NodeFunction | None:
         pin = table.get(id(node))

@@ -35,6 +35,15 @@ Key = tuple[bool, Twin]  # of the original or not; which variation
 Executor = Callable[[Graph], Callable[[Mapping[str, Any]], list[Any]]]  # prepares a graph; named inputs to outputs
 
 
+def feeds_of(graph: Graph, each: Round, exactness: str) -> dict[str, Any]:
+    """The inputs of a round. Floats stay finite where nothing else is promised for."""
+    feeds = draw(graph, each.seed, each.sizes, each.special, each.huge, each.spread)
+    if each.special and exactness not in ("exact", "rounding"):
+        plain = draw(graph, each.seed, each.sizes, spread=each.spread)
+        feeds.update({name: value for name, value in plain.items() if _is_float(value)})
+    return feeds
+
+
 class CannotRun(Exception):
     """The original does not run on this draw: nothing to compare with."""
 
@@ -74,6 +83,7 @@ class Comparison:
         self._journals: dict[Key, Journal] = {(True, PLAIN): self.journal}
         self._ahead: dict[Key, Future[dict[str, Any]]] = {}
         self.jumping = self._jumping_outputs()
+        self._level: dict[str, float] = {}  # of each output in the rounds without special values
 
     @property
     def size(self) -> int:
@@ -226,8 +236,7 @@ class Comparison:
 
     def check(self, each: Round, given: Mapping[str, Any] | None = None) -> list[OutputCheck]:
         """Run and compare one round. Raises CannotRun where the original does not run."""
-        feeds = given if given is not None else draw(
-            self.original, each.seed, each.sizes, each.special, each.huge, each.spread)
+        feeds = given if given is not None else feeds_of(self.original, each, self.terms.exactness)
         values, sizes = check_feeds(self.original, feeds)
         named = dict(zip(self.original.inputs, values))
         self.journal.sizes, self.journal.seed = {**each.sizes, **sizes}, each.seed
@@ -326,7 +335,9 @@ class Comparison:
                 [of(run) for key, run in runs.items() if isinstance(key, str) and key.startswith("other ")],
                 of(runs.get("extended")))
             key = name[4:].rsplit(" #", 1)[0] if name.startswith("pin ") else name
-            check = compare(name, samples, replace(terms, jumps=key in self.jumping))
+            check = compare(name, samples, replace(terms, jumps=key in self.jumping, size=self._level.get(name, 0.0)))
+            if not terms.special:
+                self._level[name] = max(self._level.get(name, 0.0), _size(value))
             if name.startswith("pin "):
                 check.name, check.unpinnable, check.pin = self._describe(key, name), self._doubtful(key), key
             checks.append(check)
@@ -364,11 +375,24 @@ def _pinned_name(key: str, turn: int, position: int) -> str:
     return f"pin {key} #{turn} {position}"
 
 
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic) and dtypes.name_of(value.dtype) in dtypes.FLOATS
+
+
 def _is_nan(value: Any) -> bool:
     """No element is a number: nothing that went wrong upstream would show (a window larger than its image)."""
-    if not isinstance(value, np.ndarray | np.generic) or dtypes.name_of(value.dtype) not in dtypes.FLOATS:
-        return False
-    return value.size > 0 and bool(np.isnan(value).all())
+    return _is_float(value) and value.size > 0 and bool(np.isnan(value).all())
+
+
+def _size(value: Any) -> float:
+    """Root mean square of the finite elements, 0 for what is no array of floats."""
+    if not _is_float(value):
+        return 0.0
+    wide = np.asarray(value, np.float64)
+    finite = wide[np.isfinite(wide)]
+    with np.errstate(over="ignore"):
+        size = float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
+    return size if np.isfinite(size) else 0.0
 
 
 def _key(seed: int, sizes: Mapping[str, int], spread: str) -> tuple[object, ...]:

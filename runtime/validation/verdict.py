@@ -20,7 +20,7 @@ from .pieces import Cut, Pieces, find_cuts, is_large
 from .pins import DISCRETE, OPAQUE, RANDOM, Pins, find_pins
 from .regions import Region, split
 from .report import FAILED, NOT_VALIDATED, PASSED, OutputCheck, Round, Validation
-from .rounds import NAN_EVERYWHERE, CannotRun, Comparison, Executor
+from .rounds import NAN_EVERYWHERE, CannotRun, Comparison, Executor, feeds_of
 
 CLASSES = ("exact", "rounding", "finite", "approximate")
 LEAST_SHARE = 0.05  # an output of which less could be compared in every round is not validated
@@ -104,7 +104,7 @@ def _in_pieces(cuts: list[Cut], comparison: Comparison, feeds: Feeds | Sequence[
     if not plan:
         return result
     drawn = [feeds] if isinstance(feeds, Mapping) else feeds or [
-        draw(original, each.seed, each.sizes, each.special, each.huge, each.spread) for each in plan]
+        feeds_of(original, each, terms.exactness) for each in plan]
 
     def check(a: Graph, b: Graph, values: list[dict[str, Any]], own: list[Round]) -> Validation:
         return _whole(a, b, find_pins(a, b), terms, values, seed, plan=own)

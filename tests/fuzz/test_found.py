@@ -83,6 +83,22 @@ FOUND = {
         "finite", "x: float32[n, 3]", "m, y", "k = constant float32[3] [0.05, -1.5, -0.6] "
         "w = constant float32[3, 1] [-1.2, -3, 1.7] o = constant float32[1, 1] [1] r = Relu(x) s = Relu(r) "
         "p = Mul(r, k) m = MatMul(p, w) f = Flatten(s, axis=0) y = Mul(f, o)"),
+    "a large constant of a branch that is inlined": (
+        "exact", "x: float32[70]", "y", "c = constant bool[] true y = If(c, then_branch=graph () -> (a) { "
+        f"k = constant float32[70] [{', '.join(str(each / 4) for each in range(70))}] a = Mul(x, k) }}, "
+        "else_branch=graph () -> (b) { b = Neg(x) })"),
+    "an equal node, written as one that is gone by then": (
+        "rounding", "x: float32[4, 6]", "c, d", "a, b = Split(x, axis=1, split=[1, 5]) j = Concat(a, b, axis=1) "
+        "c, d = Split(j, axis=-1, split=[1, 5])"),
+    "a branch in the body of a Loop": (
+        "finite", "x: int64[n]", "y, z", "m = constant int64[] 0 r = Reshape(x, shape=[-1]) s = Shape(x) "
+        "t = Reshape(r, s, shape=runtime) y, z = Loop(m, , t, body=graph (i: int64[], c: bool[], v: int64[n]) -> "
+        "(d, f, v) { k = constant bool[] false d = Identity(c) f = If(k, then_branch=graph () -> (p) { p = Neg(v) }, "
+        "else_branch=graph () -> (q) { o = constant int64[1] [0] e = constant int64[] 0 g = Add(v, o) q = Sub(g, e) "
+        "}) })"),
+    "no infinities in the validation of finite rules beside integers": (
+        "finite", "i: int8[5, 1], x: float32[n, 2, 4]", "j, y", "j = Neg(i) e = Exp(x) s = ReduceSum(e, axes=[-1]) "
+        "y = Div(e, s)"),
 }  # fmt: skip
 
 

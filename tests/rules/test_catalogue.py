@@ -69,6 +69,21 @@ def test_a_refusal_gives_its_reason() -> None:
     assert reasons == ["the bias does not broadcast to the product"]
 
 
+@pytest.mark.parametrize(("name", "dtype", "body"), [
+    ("add-sub", "float32", "a = constant {0}[] 2 b = constant {0}[] 2 t = Add(x, a) y = Sub(t, b)"),
+    ("add-add", "float64", "a = constant {0}[] 2 b = constant {0}[] -1.9 t = Add(x, a) y = Add(t, b)"),
+    ("hard-sigmoid-parts", "float16", "y = HardSigmoid(x, alpha=0.2)"),
+])
+def test_digits_that_would_move(name: str, dtype: str, body: str) -> None:
+    """(x + 2) - 2 has lost digits of a small x; 0.2 in float16 is another slope."""
+    text = f"graph opset 17 (x: {dtype}[3]) -> (y) {{ {body.format(dtype)} }}"
+    kinder = text.replace("1.9", "0.5").replace("[] 2 t", "[] 0.5 t").replace("alpha=0.2", "alpha=0.25")
+    rule = catalogue.by_name(name)
+    for graph, refused in ((parse_graph(text), True), (parse_graph(kinder), False)):
+        found = [isinstance(apply_at(graph, rule, match), Refusal) for match in matches(graph, rule)]
+        assert found == [refused]
+
+
 def test_reference_page_is_up_to_date() -> None:
     written = Path(OUT).read_text(encoding="utf-8") if Path(OUT).exists() else ""
     assert written == reference(), "run: python -m scripts.rules_reference"

@@ -13,6 +13,7 @@ from graphs.text import parse_graph
 from runtime import validate
 from runtime.validation import Validation, compare_feeds, foreign, rounds, twins
 from runtime.validation.changes import Changes
+from runtime.validation.compare import Samples, Terms, compare
 from runtime.validation.twins import TINY, Twin, TwinProgram, coarsest_epsilon, looked_up
 
 X = 'graph "g" opset 17 (x: float32[n, 12]) -> (y) { %s }'
@@ -256,6 +257,35 @@ def test_float64_that_overflows_inside(original: str, optimized: str, right: boo
     header = 'graph "g" opset 17 (x: float64[40], z: float64[40]) -> (y) { k = constant float64[] 1e-300\n %s }'
     assert all(validate(parse_graph(header % original), parse_graph(header % optimized), seed=seed).ok is right
                for seed in range(3))
+
+
+def test_what_overflows_inside_both_graphs_is_no_yardstick() -> None:
+    """1 / x overflows where x is subnormal: k / x - 1 is NaN as k (1 / x) - x (1 / x), infinite with x / x."""
+    header = ('graph "g" opset 17 (x: float32[40]) -> (y) { k = constant float32[] 2.25 r = Reciprocal(x) '
+              "a = Mul(r, k) b = %s y = Sub(a, b) }")
+    found = [validate(parse_graph(header % "Mul(r, x)"), parse_graph(header % other), seed=seed).ok
+             for other in ("Div(x, x)", "constant float32[] 1") for seed in range(3)]
+    assert found == [True] * 3 + [False] * 3  # 0 / 0 and inf / inf are NaN, and no overflow
+
+
+@pytest.mark.parametrize(("size", "right"), [(0.5, True), (0.0, False)])
+def test_what_was_rounded_to_zero_on_the_way(size: float, right: bool) -> None:
+    """tanh(x / 2) / 2 + 1 / 2 is 0 for x = -23.5 in float32, whose last digits end at 6e-8; sigmoid(x) is 6e-11."""
+    value, zero = np.full(2, 6.28e-11), np.zeros(2, np.float32)
+    samples = Samples(zero, value.astype(np.float32), [zero], value, value)
+    assert compare("y", samples, Terms(special=True, size=size)).ok is right
+
+
+@pytest.mark.parametrize(("source", "right"), [("x", True), ("a", False)])
+def test_equal_discrete_nodes_become_one(source: str, right: bool) -> None:
+    """In float64 the scale of the one that is gone would not be the rounded one of the other."""
+    header = """graph "g" opset 17 (x: float32[4]) -> (y, w) { o = constant float32[] 0.0039 a = Add(x, o)
+      k = constant int8[4, 1] [-23, -21, 57, -61] l = constant int8[4, 2] [0, 1, -128, 127, 127, 1, 0, 0]
+      q, d, p = DynamicQuantizeLinear(x) i = MatMulInteger(q, k, p) c = Cast(i, to=1) y = Mul(c, d) %s }"""
+    original = header % (f"r, e, t = DynamicQuantizeLinear({source}) j = MatMulInteger(r, l, t) f = Cast(j, to=1) "
+                         "w = Mul(f, e)")
+    one = header % "j = MatMulInteger(q, l, p) f = Cast(j, to=1) w = Mul(f, d)"
+    assert all(validate(parse_graph(original), parse_graph(one), seed=100 * seed).ok is right for seed in range(4))
 
 
 QUANTIZED = """
