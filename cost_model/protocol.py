@@ -256,6 +256,7 @@ class _Contest:
     twin: list[Sample] = field(default_factory=list)
     retired: set[str] = field(default_factory=set)
     rounds: int = 0
+    last: str = ""  # what ran last
 
     def passed(self) -> float:
         return self.clocks.wall() - self.started
@@ -270,9 +271,20 @@ class _Contest:
         shuffler.shuffle(order)
         return order
 
+    def part(self, name: str) -> None:
+        """Nothing runs twice in a row: caches would hold its weights the second time. The baseline, which is sampled
+        twice a round, was 1.5 % faster by that (a model of 1.2 MB and 3 ms, among seven).
+        """
+        if name == self.last:
+            other = next((each for each in self.runners if each != name and each not in self.retired), None)
+            if other is not None:
+                self.runners[other]()
+        self.last = name
+
     def round(self) -> None:
         for name in self.order():
             real = name or self.baseline
+            self.part(real)
             sample = take_sample(self.runners[real], self.inner[real], self.clocks)
             if name:
                 self.samples[name].append(sample)
