@@ -24,6 +24,7 @@ from .cleanup import (
     merge_equal_nodes,
     remove_identities,
 )
+from .demands import drop_failing_branches
 from .folding import fold_constants, fold_reproducible
 from .shapes import resolve_shapes
 
@@ -53,6 +54,8 @@ PASSES = (
     Named("fold-constants", "What depends on constants alone is computed now.", fold_constants, infer_first=True),
     Named("inline-constant-branches", "An If whose condition is constant becomes the branch that it takes.",
           inline_constant_branches),
+    Named("drop-failing-branches", "An If one of whose branches gives a rank that fails afterwards becomes the other "
+          "branch.", drop_failing_branches, infer_first=True),
     Named("narrow-branches", "Outputs of an If that nobody reads are removed from its branches.", narrow_branches),
     Named("merge-equal-nodes", "Equal operations on equal inputs are done once.", merge_equal_nodes),
 )  # fmt: skip

@@ -21,12 +21,12 @@ def inline_constant_branches(graph: Graph) -> list[str]:
         branch = node.attrs["then_branch" if taken else "else_branch"]
         assert isinstance(branch, Graph)
         names = names or NameSupply(graph.names())
-        open_ = _inline(graph, node, branch, names) + open_  # an If inside may have a constant condition as well
+        open_ = inline_branch(graph, node, branch, names) + open_  # an If inside may have a constant condition as well
         changed.append(next(out for out in node.outputs if out))
     return changed
 
 
-def _inline(graph: Graph, node: Node, branch: Graph, names: NameSupply) -> list[Node]:
+def inline_branch(graph: Graph, node: Node, branch: Graph, names: NameSupply) -> list[Node]:
     """Put a branch in the place of its If; the nodes that it brought."""
     body = branch.copy()
     own = list(body.constants) + [out for inner in body.nodes for out in inner.outputs if out]
