@@ -125,10 +125,10 @@ def _improve_body(body: Graph, context: Context) -> Graph:
     normalize(body, exact=exact)
     if context.options.stages == "normalize":
         return body
-    fewest = greedy.fewest_nodes if context.options.stages == "greedy" else searching.fewest_nodes
-    better = fewest(body, context)
+    if context.options.stages == "greedy":
+        better, pays = greedy.fewest_nodes(body, context), False
+    else:
+        better, pays = searching.improved_body(body, context)
     normalize(better, exact=exact)
     size, other = ((graph.node_count(), constant_bytes(graph)) for graph in (body, better))
-    return better if other < size else body  # nothing is rewritten for nothing
-
-
+    return better if pays or other < size else body  # nothing is rewritten for nothing

@@ -363,11 +363,19 @@ def _example(saturated: Saturated, speaker: Speaker, firing: Any, new: list[ENod
             "old_seconds": sum(prices(enode) for enode in old), "new_seconds": sum(prices(enode) for enode in new)}
 
 
-def fewest_nodes(graph: Graph, context: Context) -> Graph:
-    """A nested graph with as few nodes as the rules allow."""
+def improved_body(graph: Graph, context: Context) -> tuple[Graph, bool]:
+    """(a nested graph as it is predicted to be fastest, or of as few nodes as possible for other objectives than time;
+    whether that is predicted to be better, beyond what dropping nodes shows by itself)."""
     if not graph.nodes:
-        return graph
+        return graph, False
     saturated = saturate(graph, context.rules, budgets.LOW, keep=context.options.keep)
     _report_conflicts(saturated, context)
-    selection = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
-    return build.build_graph(graph, saturated, selection)
+    if context.options.objective == "time":
+        prices = Prices(saturated, context)
+        best = select(saturated, prices, context, lambda stage: None, alone=False)["fastest predicted"]
+        before, after = (total(each, prices) for each in (extract.incumbent(saturated, prices), best))
+    else:
+        cost = count_nodes(saturated)
+        best = extract.exact(saturated, cost, context.effort.extract_seconds)
+        before, after = extract.incumbent(saturated, cost).cost, best.cost
+    return build.build_graph(graph, saturated, best), after < before - TIE_SECONDS / 2

@@ -17,7 +17,8 @@ from runtime.feeds import draw, input_symbols, size_candidates
 from .report import constant_bytes
 
 CHECKED_BYTES = 64 << 20  # constants of a model that is tried out beforehand; larger ones only when measuring failed
-TRIES = 40
+TRIES = 60
+LONGER = (256, 576, 1024)  # windows of audio, most of all
 
 
 def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.ndarray] | None, target: Target,
@@ -45,12 +46,19 @@ def sizes_that_run(graph: Graph, wanted: dict[str, int], dims: dict[str, list[in
 
 def _candidates(graph: Graph, wanted: dict[str, int], asked: dict[str, int],
                 free: list[str]) -> Iterator[dict[str, int]]:
-    """The wanted sizes; the same with the larger ones smaller; what validation would try."""
+    """The wanted sizes; the same with the larger ones smaller, or larger; one long dimension and all others 1, which is
+    how most models are used; what validation would try."""
     yield wanted
     largest = max(wanted[name] for name in free)
     for size in (64, 32, 48, 16, 8):
         if size < largest:
             yield {**wanted, **{name: min(size, wanted[name]) for name in free}}
+    long = [name for name in free if wanted[name] > 1]
+    for size in LONGER:
+        yield {**wanted, **{name: max(size, wanted[name]) for name in long}}
+    if len(free) > 1:
+        for size in LONGER:
+            yield from ({**wanted, **dict.fromkeys(free, 1), name: size} for name in long)
     for name in free:  # one size that is fixed in truth: the height of a line of text
         if wanted[name] > 16:
             yield from ({**wanted, name: size} for size in (48, 32, 64))
