@@ -17,7 +17,7 @@ LOG      ?=
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz serve bench bench-kernels lint test-gpu bench-gpu conformance test-bench slowest clean distclean
+.PHONY: help demo test fuzz serve bench ablation bench-kernels lint test-gpu bench-gpu conformance test-bench slowest clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ serve: .venv/installed ## run the REST service (PORT=8000 HOST=127.0.0.1)
 
 bench: .venv/installed ## measure the zoo, beside other optimizers
 	$(BIN)/python -m scripts.bench
+
+ablation: .venv/installed ## what each part of the search is worth, on the trained models (ONLY=, about 25 minutes)
+	$(SINGLE) $(BIN)/python -m scripts.ablation $(if $(ONLY),--only $(ONLY)) $(if $(ONLY),,--write)
 
 bench-kernels: .venv/installed ## measure fused kernels of the CPU beside NumPy, ONNX Runtime and what else is installed
 	$(SINGLE) $(BIN)/python -m scripts.bench_kernels

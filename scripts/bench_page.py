@@ -47,18 +47,19 @@ def markdown(rows: Sequence[Row], tools: Sequence[str]) -> Page:
     programs = [f"{name} {version_of(name)}" for name in PROGRAMS if version_of(name)]
     head = (f"{machine}; {', '.join(programs)};\n{day}; ONNX Runtime at ORT_ENABLE_ALL, one thread, on both sides; "
             f"load of the machine at the end: {os.getloadavg()[1]:.1f}.")
-    table = _table(SHORT, [_short_line(row) for row in rows])
+    summary = table(SHORT, [_short_line(row) for row in rows])
     text = "\n\n".join([
-        f"# Measurements, {machine}, {day}", f"`make bench` on {head}", EXPLANATION, "## egraft", table, "## All tools",
-        _table(LONG, [line for row in rows for line in _tool_lines(row, tools)]),
+        f"# Measurements, {machine}, {day}", f"`make bench` on {head}", EXPLANATION, "## egraft", summary,
+        "## All tools", table(LONG, [line for row in rows for line in _tool_lines(row, tools)]),
         *(f"- {row.name}: {row.note}" for row in rows if row.note)])
     slug = re.sub(r"[^a-z0-9]+", "-", machine.lower().replace("(r)", "")).strip("-")
     short = (f"{head}\nAbove 1 is faster, equal is not beyond the noise. `make bench` measures this, and\n"
              "[docs/measurements](docs/measurements/) holds other tools and dates.")
-    return Page(text + "\n", f"{short}\n\n{table}", f"{slug}-{day}.md")
+    return Page(text + "\n", f"{short}\n\n{summary}", f"{slug}-{day}.md")
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+def table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    """A table in Markdown."""
     rows = [head, ["---"] * len(head), *lines]
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
 
