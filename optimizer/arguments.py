@@ -261,13 +261,16 @@ def zoo(
     out: Annotated[Path, typer.Option("-o", "--out", help="folder of the results", show_default=False)],
     target: Annotated[str, typer.Option()] = "auto",
     effort: Annotated[str, typer.Option()] = "normal",
+    engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster")] = "local",
+    workers: Annotated[int | None, typer.Option(
+        min=1, help="models at a time; more than one a machine (the default) disturbs the measuring")] = None,
     timings: Annotated[Path | None, typer.Option(help=DATABASE)] = None,
 ) -> int:
     """Optimize every model of a folder; a table at the end, restartable."""
     from .commands import zoo_command
 
     options = make_options({"target": target, "effort": effort, "timings": None if timings is None else str(timings)})
-    return zoo_command(folder, out, options)
+    return zoo_command(folder, out, options, engine, workers)
 
 
 @app.command()

@@ -1,58 +1,78 @@
-"""A folder of models, one after the other; restartable, with a summary table at the end."""
+"""A folder of models, one after the other or several at a time; restartable, with a summary table at the end."""
 
 from __future__ import annotations
 
 import json
-import logging
+import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from graphs.errors import EgraftError
+from graphs.errors import EgraftError, InvalidOption
 from graphs.wording import counted
 
+from .engines import ENGINES, failed
 from .options import Options
 from .pipeline import optimize_file
 from .result import write_text
 
-_log = logging.getLogger(__name__)
 
-
-def optimize_folder(folder: Path, out: Path, options: Options, stream: TextIO) -> int:
+def optimize_folder(folder: Path, out: Path, options: Options, stream: TextIO, engine: str = "local",
+                    workers: int | None = None) -> int:
     """Optimize every model below `folder` into the same place below `out`; exit status 1 if one failed.
 
-    A model whose report of the same options and input is already there is not done again.
+    A model whose report of the same options and input is already there is not done again. `engine` is a key of
+    `optimizer.engines.ENGINES`, which says what `workers` is where it is None. Raises InvalidOption.
     """
+    if engine not in ENGINES:
+        raise InvalidOption("--engine", repr(engine), f"give {' or '.join(ENGINES)}")
     models = sorted(path for path in folder.rglob("*") if path.suffix == ".onnx" and path.is_file())
-    rows: list[dict[str, Any]] = []
-    for index, model in enumerate(models):
-        place = out / model.relative_to(folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        row = _one(model, place, options)
-        rows.append({"model": str(model.relative_to(folder)), **row})
-        stream.write(f"[{index + 1}/{len(models)}] {_line(rows[-1])}\n")
+    places = [out / model.relative_to(folder) for model in models]
+    known = {index: row for index, (model, place) in enumerate(zip(models, places))
+             if (row := _done_before(model, place, options)) is not None}
+    todo = [index for index in range(len(models)) if index not in known]
+    rows: dict[int, dict[str, Any]] = {}
+
+    def add(index: int, row: dict[str, Any]) -> None:
+        rows[index] = {"model": str(models[index].relative_to(folder)), **row}
+        stream.write(f"[{len(rows)}/{len(models)}] {_line(rows[index])}\n")
         stream.flush()
-    _table(rows, stream)
-    write_text(out / "summary.json", json.dumps(rows, indent=1) + "\n") if models else None
-    return 1 if any(row["state"] == "failed" for row in rows) else 0
+
+    for index, row in known.items():
+        add(index, row)
+    if todo:
+        tasks = [(models[index], places[index], options) for index in todo]
+        for number, row in ENGINES[engine](tasks, workers):
+            add(todo[number], row)
+    ordered = [rows[index] for index in sorted(rows)]
+    _table(ordered, stream)
+    write_text(out / "summary.json", json.dumps(ordered, indent=1) + "\n") if models else None
+    return 1 if any(row["state"] == "failed" for row in ordered) else 0
 
 
-def _one(model: Path, place: Path, options: Options) -> dict[str, Any]:
-    report_path = place.with_suffix(".report.json")
-    key = {"options": options.model_dump(), "size": model.stat().st_size, "mtime": model.stat().st_mtime_ns}
-    known = _known(report_path, place, key)
-    if known is not None:
-        return {"state": "done before", **_facts(known)}
+def _key(model: Path, options: Options) -> dict[str, Any]:
+    """What a result depends on, as its report keeps it."""
+    return {"options": options.model_dump(), "size": model.stat().st_size, "mtime": model.stat().st_mtime_ns}
+
+
+def _done_before(model: Path, place: Path, options: Options) -> dict[str, Any] | None:
+    known = _known(place.with_suffix(".report.json"), place, _key(model, options))
+    return None if known is None else {"state": "done before", **_facts(known)}
+
+
+def optimize_one(model: Path, place: Path, options: Options) -> dict[str, Any]:
+    """Optimize one model of a folder; its row of the summary. This is the task of all engines."""
     try:
+        key = _key(model, options)  # of the file that is read now
+        place.parent.mkdir(parents=True, exist_ok=True)
         result = optimize_file(model, options)
         result.save(place)
         result.trace.save(place.with_suffix(".trace.json"))
-        write_text(report_path, json.dumps({**result.report, "batch_key": key}, indent=1) + "\n")
+        write_text(place.with_suffix(".report.json"), json.dumps({**result.report, "batch_key": key}, indent=1) + "\n")
     except EgraftError as error:
-        return {"state": "failed", "error": str(error)}
+        return failed(error)
     except Exception as error:  # a defect of egraft must not end the night's batch; the summary and exit status tell
-        _log.exception("%s", model)
         return {"state": "failed", "error": f"egraft: error[internal]: {model}: {type(error).__name__}: {error}; "
-                                            "please report it"}
+                                            "please report it", "traceback": traceback.format_exc()}
     return {"state": "done", **_facts(result.report)}
 
 

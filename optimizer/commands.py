@@ -315,7 +315,7 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
     write_text(path, "".join(line.rstrip("\n") + "\n" for line in lines))
 
 
-def zoo_command(folder: Path, out: Path, options: Options) -> int:
+def zoo_command(folder: Path, out: Path, options: Options, engine: str, workers: int | None) -> int:
     """`egraft zoo`."""
     from .batch import optimize_folder
 
@@ -324,7 +324,7 @@ def zoo_command(folder: Path, out: Path, options: Options) -> int:
     if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
         raise InvalidOption("-o", f"{str(out)!r} is no folder", "give the name of a folder")
     check_database(options.timings)
-    return optimize_folder(folder, out, options, stream=sys.stdout)
+    return optimize_folder(folder, out, options, sys.stdout, engine, workers)
 
 
 def convert(model: Path, out: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 # Modules that declare errors besides graphs.errors.
-MODULES = ("graphs.zoo.packages", "optimizer.remote")
+MODULES = ("graphs.zoo.packages", "optimizer.engines", "optimizer.remote")
 
 # code -> (what was found, where and how it reads; what to do)
 EXAMPLES: dict[str, tuple[str, str]] = {
@@ -99,6 +99,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "internal": (
         '{"code": "internal", "where": "job", "found": "ValueError: ...", ...}',
         "A defect of egraft: please report it, with `worker.log` in the folder of the job."),
+    "process-died": (
+        "egraft: error[process-died]: zoo/m.onnx: its process ended with status -9; ...",
+        "Most often memory ran out (`egraft zoo --workers 1`, a lower effort, a larger machine). The other models of "
+        "the folder are done all the same."),
     "remote-error": (
         "egraft: error[remote-error]: service: ...",
         "The service answered an error; its own code stands in place of `remote-error` wherever it gave one."),
