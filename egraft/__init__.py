@@ -25,17 +25,27 @@ if TYPE_CHECKING:
     from graphs import load as load
     from graphs import save as save
     from optimizer import optimize as optimize
+    from optimizer.deriving import grad as grad
+    from optimizer.deriving import train_step as train_step
+    from runtime.gradients import gradients as gradients
+    from runtime.gradients import jvp as jvp
+    from runtime.training import training_step as training_step
 
 __version__ = "0.1.0"
 
 FLOORS = ("graphs", "runtime", "cost_model", "rules", "search", "optimizer", "server")
-_SHORTCUTS = {"Graph": "graphs", "load": "graphs", "save": "graphs", "optimize": "optimizer"}
+_SHORTCUTS = {"Graph": "graphs", "load": "graphs", "save": "graphs", "optimize": "optimizer",
+              "grad": "optimizer.deriving", "train_step": "optimizer.deriving", "gradients": "runtime.gradients",
+              "jvp": "runtime.gradients", "training_step": "runtime.training"}
 
 __all__ = [
     "Graph",
     "__version__",
     "cost_model",
+    "grad",
+    "gradients",
     "graphs",
+    "jvp",
     "load",
     "optimize",
     "optimizer",
@@ -44,6 +54,8 @@ __all__ = [
     "save",
     "search",
     "server",
+    "train_step",
+    "training_step",
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ import typer
 
 from graphs.errors import EgraftError, InvalidOption
 
+from .arguments_deriving import add_commands
 from .arguments_timings import app as timings_app
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None,
@@ -111,18 +112,30 @@ def parse_buckets(rows: Sequence[str]) -> dict[str, list[int]]:
                             "write for example --buckets seq=32,64,128") from None
 
 
-def make_options(values: dict[str, Any]) -> Any:
-    """An `Options`, or InvalidOption naming the first option that is out of range."""
+def make_options(values: dict[str, Any], model: Any = None) -> Any:
+    """An `Options` (or the model given), or InvalidOption naming the first option that is out of range."""
     from pydantic import ValidationError
 
     from .options import Options
 
+    kind = model or Options
     try:
-        return Options(**values)
+        return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
         name = "--" + str(first["loc"][0]).replace("_", "-")
-        raise InvalidOption(name, f"{first.get('input')!r}: {first['msg']}", "see egraft optimize --help") from None
+        raise InvalidOption(name, f"{first.get('input')!r}: {first['msg']}", f"see egraft {kind.kind} --help") from None
+
+
+def usual_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `Options` from the parameters of the command `optimize`."""
+    renamed = {"dims": parse_dims(given["dim"] or []), "fix_dims": parse_fixed(given["fix_dim"] or []),
+               "buckets": parse_buckets(given["buckets"] or []), "disabled_rules": given["disable_rule"] or [],
+               "keep": given["keep"] or []}
+    plain = ("target", "precision", "objective", "effort", "timeout", "opset", "rtol", "atol", "threads", "contrib",
+             "strict", "frozen")
+    paths = {name: None if given[name] is None else str(given[name]) for name in ("inputs", "timings")}
+    return {**{name: given[name] for name in plain}, **renamed, **paths}
 
 
 @app.command()
@@ -156,17 +169,13 @@ def optimize(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")] = False,
 ) -> int:
     """Optimize a model and write an equivalent, faster one."""
-    values = {
-        "target": target, "precision": precision, "objective": objective, "effort": effort, "timeout": timeout,
-        "opset": opset, "inputs": None if inputs is None else str(inputs), "rtol": rtol, "atol": atol,
-        "dims": parse_dims(dim or []), "fix_dims": parse_fixed(fix_dim or []), "buckets": parse_buckets(buckets or []),
-        "threads": threads, "disabled_rules": disable_rule or [], "keep": keep or [],
-        "contrib": contrib, "strict": strict, "timings": None if timings is None else str(timings), "frozen": frozen,
-    }  # fmt: skip
-    options = make_options(values)
+    options = make_options(usual_values(locals()))
     from .commands import optimize_command
 
     return optimize_command(model, out, options, trace=trace, report=report, server=server, quiet=quiet)
+
+
+add_commands(app, optimize, usual_values, make_options)
 
 
 @app.command()

@@ -28,13 +28,9 @@ SQLITE = b"SQLite format 3\0"  # how every timing database begins
 def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | None, report: Path | None,
                      server: str | None, quiet: bool) -> int:
     """`egraft optimize`."""
-    if report is not None and report.suffix not in (".json", ".html"):
-        raise InvalidOption("--report", f"{report.name!r}", "end the file name with .json or .html")
-    for option, place in (("-o", out), ("--trace", trace), ("--report", report)):
-        if place is not None:
-            _check_place(option, place)
-    check_database(options.timings)
-    _check_distinct(model, out, options, trace, report)
+    check_places(model, out, options, trace, report)
+    if options.buckets and out.name.endswith("manifest.json"):
+        options = options.model_copy(update={"bucket_form": "manifest"})
     if server is not None:
         from .remote import optimize_remotely
 
@@ -55,6 +51,17 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
         raise ValidationFailed(str(model), f"{counted(len(result.report['dropped']), 'rewrite')} failed validation: "
                                "dropped", "see the report; without --strict the rest is kept")
     return 0
+
+
+def check_places(model: Path, out: Path, options: Options, trace: Path | None, report: Path | None) -> None:
+    """Before any work: raise InvalidOption unless all files of a run can be written."""
+    if report is not None and report.suffix not in (".json", ".html"):
+        raise InvalidOption("--report", f"{report.name!r}", "end the file name with .json or .html")
+    for option, place in (("-o", out), ("--trace", trace), ("--report", report)):
+        if place is not None:
+            _check_place(option, place)
+    check_database(options.timings)
+    _check_distinct(model, out, options, trace, report)
 
 
 def _check_place(option: str, place: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -21,6 +21,7 @@ class Options(BaseModel):
     """What `optimize` is asked for. Names are those of the command line with `-` as `_`."""
 
     model_config = ConfigDict(extra="forbid")
+    kind: ClassVar[str] = "optimize"  # of the job; also the command's name
 
     target: str = Field("auto", description="runtime:device, or auto")
     precision: Exactness = Field("rounding", description="the weakest exactness class that may be used")
@@ -37,6 +38,8 @@ class Options(BaseModel):
                                       description="dimensions to make constant; the result takes no other sizes")
     buckets: dict[str, Annotated[list[Size], Field(min_length=1)]] = Field(
         default_factory=dict, description="sizes to specialise for; a guard in the result chooses at run time")
+    bucket_form: Literal["file", "manifest"] = Field("file", description="buckets in one file, or in several that a "
+                                                                         "manifest names")
     threads: int | None = Field(None, ge=1, description="threads of the runtime, at most 4 for each core")
     disabled_rules: list[str] = Field(default_factory=list)
     keep: list[str] = Field(default_factory=list, description="names of nodes that must stay as they are")
