@@ -155,7 +155,8 @@ def optimize(
     fix_dim: Annotated[list[str] | None, typer.Option(
         help="NAME=8[,NAME=128]: make dimensions constant; the result takes no other sizes; repeatable")] = None,
     buckets: Annotated[list[str] | None, typer.Option(
-        help="NAME=32,64: specialise for sizes; a guard in the result chooses; repeatable")] = None,
+        help="NAME=32,64: specialise for sizes; a guard in the result chooses (-o NAME.manifest.json: files of their "
+             "own); repeatable")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
     disable_rule: Annotated[list[str] | None, typer.Option(help="a rule not to use; repeatable")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="name of a node that must stay; repeatable")] = None,

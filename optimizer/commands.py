@@ -29,8 +29,10 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
                      server: str | None, quiet: bool) -> int:
     """`egraft optimize`."""
     check_places(model, out, options, trace, report)
-    if options.buckets and out.name.endswith("manifest.json"):
-        options = options.model_copy(update={"bucket_form": "manifest"})
+    if options.buckets:
+        from .manifest import is_manifest
+
+        options = options.model_copy(update={"bucket_form": "manifest" if is_manifest(out) else "file"})
     if server is not None:
         from .remote import optimize_remotely
 

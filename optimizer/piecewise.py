@@ -68,7 +68,7 @@ def piecewise(general: Graph, variants: Sequence[Variant]) -> Graph:
     return result
 
 
-def _places(general: Graph, names: set[str]) -> list[tuple[str, int, DimLike]]:
+def places(general: Graph, names: set[str]) -> list[tuple[str, int, DimLike]]:
     """(input, axis, dimension) of every dimension that the symbols of these names decide."""
     return [(name, axis, dim) for name in general.inputs
             if (type_ := general.type_of(name)) is not None and type_.shape is not None
@@ -77,11 +77,11 @@ def _places(general: Graph, names: set[str]) -> list[tuple[str, int, DimLike]]:
 
 def _read_sizes(builder: Builder, general: Graph, variants: Sequence[Variant]) -> tuple[Value, list[DimLike]]:
     """(the sizes that the inputs have, the dimensions that they are of)."""
-    places = _places(general, {name for sizes, _ in variants for name in sizes})
+    found = places(general, {name for sizes, _ in variants for name in sizes})
     parts, dims = [], []
-    for name in dict.fromkeys(name for name, _, _ in places):
-        axes = [axis for each, axis, _ in places if each == name]
-        dims += [dim for each, _, dim in places if each == name]
+    for name in dict.fromkeys(name for name, _, _ in found):
+        axes = [axis for each, axis, _ in found if each == name]
+        dims += [dim for each, _, dim in found if each == name]
         parts.append(builder.value("Gather", builder.value("Shape", Value(builder, name)),
                                    np.asarray(axes, np.int64), axis=0))
     return parts[0] if len(parts) == 1 else builder.value("Concat", *parts, axis=0), dims

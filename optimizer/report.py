@@ -78,7 +78,8 @@ def _special_lines(report: Mapping[str, Any]) -> list[str]:
         said = f"{row['speed_up']:.3f}x, {row['verdict']}" if row.get("speed_up") else row.get("note", "")
         lines.append(f"bucket     {sizes_text(row['sizes'])}: {said} against the general graph")
     if buckets:
-        lines.append(f"buckets    {'in one file' if buckets['chosen'] else 'not used: ' + buckets['reason']}")
+        used = "files of their own" if buckets.get("form") == "manifest" else "in one file"
+        lines.append(f"buckets    {used if buckets['chosen'] else 'not used: ' + buckets['reason']}")
         for row in buckets.get("measured", ()):
             found = row["against_general"]
             lines.append(f"  whole file at {sizes_text(row['sizes'])}: {found['speed_up']:.3f}x "

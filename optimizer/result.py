@@ -14,6 +14,9 @@ from graphs import save
 from graphs.errors import InvalidInput, InvalidOption
 from graphs.ir import Graph
 
+from .manifest import is_manifest, save_manifest
+from .piecewise import Variant
+
 TRACE_VERSION = 1
 STEP_KEYS = frozenset({"index", "rule", "exactness", "before", "after"})
 
@@ -84,9 +87,15 @@ class Result:
     report: dict[str, Any]
     trace: Trace
     original: Graph
+    variants: list[Variant] = field(default_factory=list)  # with buckets in the form of a manifest
 
     def save(self, path: str | Path) -> None:
-        """Write the graph as ONNX (or .json, .txt), atomically, at the opset that was asked for."""
+        """Write the graph as ONNX (or .json, .txt), atomically, at the opset that was asked for. With buckets,
+        `manifest.json` or `NAME.manifest.json` names several files beside it (`runtime.buckets.BucketSession` runs
+        them)."""
+        if self.report.get("options", {}).get("bucket_form") == "manifest" and is_manifest(path):
+            save_manifest(self.graph, self.variants, path)
+            return
         save(self.graph, path)
 
     def summary(self) -> str:

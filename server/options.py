@@ -50,6 +50,8 @@ def read_options(fields: Iterable[tuple[str, str]]) -> Options:
                             "name a target of /v1/targets")
     options = make_options(values)
     assert isinstance(options, Options)
+    if options.bucket_form != "file":
+        raise InvalidOption("bucket_form", "the service answers one file", "leave it out, or run egraft optimize")
     check_threads(options)
     return options
 
