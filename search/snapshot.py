@@ -10,7 +10,7 @@ from rules.declare import Operand
 from rules.engine import Built, Replacement
 
 from .terms import ABSENT, Head, Tables, Term
-from .values import Contents, Values
+from .values import Bounds, Contents, Values
 
 Key = tuple[int, int, tuple[int, ...]]
 
@@ -56,6 +56,7 @@ class Snapshot:
         self._swaps: set[Term] = set()
         self.conflicts: list[tuple[tuple[int, int], tuple[str, str]]] = []
         self.values = Values(tables, exact)
+        self.bounds = Bounds(tables, self.values)
         self.computed: list[tuple[int, int]] = []  # labels of constants that were found to be equal to the bit
 
     def update(self, classes: list[int]) -> News:
@@ -195,14 +196,9 @@ class Snapshot:
         return label
 
     def overflows(self, labels: list[int]) -> bool:
-        """Among what a rule made is a constant that is not finite, though all it is computed from is."""
-        return any(self._is_finite(label) is False and all(arg == ABSENT or self._is_finite(arg)
-                                                           for arg in self.tables.terms[label].args)
-                   for label in labels if self.is_constant(label) and self.tables.leaf_of(label) is None)
-
-    def _is_finite(self, label: int) -> bool | None:
-        value = self.values.of(label)
-        return None if value is None else value.facts.finite
+        """Among what a rule made is a constant that may not be finite, though all it is computed from is."""
+        return any(self.bounds.may_overflow(label) for label in labels
+                   if self.is_constant(label) and self.tables.leaf_of(label) is None)
 
     def _puts_last(self, first: int, second: int) -> bool:
         """Constants stand last, else the order of labels decides."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from graphs.constants import Constant
+from graphs.dtypes import FLOATS, numpy_dtype
 from graphs.ir import Node
 from graphs.types import TensorType
 from rules.form import Spelling, from_form
@@ -45,6 +47,63 @@ class Values:
             return None
         results = compute(tables, label, inputs, self.exact)
         return results[0] if results and results[0].type == type_ else None
+
+
+class Bounds:
+    """How large the elements of constant terms may be: small ones are known, of others the facts say, or what their
+    operator makes of its arguments."""
+
+    def __init__(self, tables: Tables, values: Values) -> None:
+        self.tables, self.values = tables, values
+        self._known: dict[int, float | None] = {}
+
+    def may_overflow(self, label: int) -> bool:
+        """A float constant may not be finite, though all it is computed from is."""
+        args = self.tables.terms[label].args
+        return not self._holds(label) and all(arg == ABSENT or self._holds(arg) for arg in args)
+
+    def _holds(self, label: int) -> bool:
+        """The elements are finite, or nothing is known of them."""
+        value, type_ = self.values.of(label), self.tables.types[label]
+        if value is not None:
+            return value.facts.finite
+        largest = self.of(label)
+        return largest is None or type_ is None or type_.dtype not in FLOATS or (
+            largest <= float(ml_dtypes.finfo(numpy_dtype(type_.dtype)).max))
+
+    def of(self, label: int) -> float | None:
+        """No element is larger, by its absolute value; None where that is not known."""
+        if label not in self._known:
+            value, leaf = self.values.of(label), self.tables.leaf_of(label)
+            facts = value.facts if value is not None else leaf.facts if leaf is not None else None
+            if value is None and leaf is None:
+                self._known[label] = self._computed(label)
+            elif facts is None or not facts.finite or facts.low is None or facts.high is None:
+                self._known[label] = None
+            else:
+                self._known[label] = max(abs(float(facts.low)), abs(float(facts.high)))
+        return self._known[label]
+
+    def _computed(self, label: int) -> float | None:
+        tables, term = self.tables, self.tables.terms[label]
+        op = tables.heads[term.head].op if tables.kind(label) == "op" else ""
+        args = [self.of(arg) for arg in (term.args[:1] if op in _MOVES else term.args)]
+        known = [each for each in args if each is not None]
+        if not known or len(known) < len(args):
+            return None
+        if op in _MOVES or op == "Concat":
+            return max(known)
+        if op in ("Add", "Sub"):
+            return sum(known)
+        if op in ("Mul", "MatMul"):
+            first = tables.types[term.args[0]]
+            terms = 1 if op == "Mul" else None if first is None or not first.shape else first.shape[-1]
+            return float(np.prod(known)) * terms if isinstance(terms, int) else None
+        return None
+
+
+_MOVES = frozenset({"Identity", "Neg", "Abs", "Reshape", "Transpose", "Expand", "Slice", "Squeeze", "Unsqueeze",
+                    "Flatten", "Gather", "Tile", "Cast"})  # the elements of the first argument, up to their sign
 
 
 class Contents:

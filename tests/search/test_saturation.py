@@ -10,8 +10,10 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from graphs.constants import Constant
 from graphs.errors import SearchFailed
 from rules.catalogue import all_rules
 from search import Budget, saturate
@@ -50,17 +52,20 @@ def test_equal_forms_share_a_class() -> None:
     assert not found.conflicts
 
 
-def test_no_rule_makes_a_constant_that_overflows() -> None:
+@pytest.mark.parametrize("columns", [1, 1024])  # the elements of large constants are not known
+def test_no_rule_makes_a_constant_that_overflows(columns: int) -> None:
     """30000 * 4 + 30000 * 3 is no float16, 300 * 4 + 300 * 3 is one."""
     rules = [rule for rule in all_rules() if rule.name == "shift-then-matmul"]
     found = {}
     for shift in (30000, 300):
-        saturated = saturate(graph_of(f"""graph opset 17 (x: float16[3, 2]) -> (y) {{
+        graph = graph_of(f"""graph opset 17 (x: float16[3, 2], w: float16[2, {columns}]) -> (y) {{
             a = constant float16[2] [{shift}, {shift}]
-            w = constant float16[2, 1] [4, 3]
             t = Add(x, a)
             y = MatMul(t, w)
-        }}"""), rules)
+        }}""")
+        graph.inputs.remove("w")
+        graph.constants["w"] = Constant.of(np.repeat(np.float16([[4], [3]]), columns, axis=1))
+        saturated = saturate(graph, rules)
         found[shift] = len(saturated.by_class[saturated.class_of("y")]), list(
             saturated.refusals.get("shift-then-matmul", Refusals()).counts)
     assert found == {30000: (1, [OVERFLOW]), 300: (2, [])}
