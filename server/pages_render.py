@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, select_autoescape
 
+from optimizer import drawing
 from optimizer.report_html import FILTERS
 
 
@@ -18,7 +19,8 @@ def environment() -> Environment:
     found = Environment(loader=loader, autoescape=select_autoescape(default=True, default_for_string=True),
                         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters.update(FILTERS)
-    found.filters["when"] = when
+    found.filters.update(when=when, drawing=drawing.drawing)
+    found.globals.update(box_width=drawing.WIDTH, box_height=drawing.HEIGHT)
     return found
 
 

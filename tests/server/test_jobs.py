@@ -112,6 +112,7 @@ def pages_show_report_and_trace(world: World) -> None:
     page = world.client.get(view["links"]["page"]).text
     trace = world.client.get(view["links"]["trace"]).json()
     assert trace["steps"][0]["rule"] in page and "onnxruntime:cpu" in page and "http-equiv" not in page
+    assert 'aria-label="before step' in page and 'class="node"><title>t = Transpose(x, perm=[1, 0])</title>' in page
     searched = world.client.get(view["links"]["page"], params={"rule": "no-such"}).text
     assert "No step uses a rule of this name" in searched
     assert view["id"] in world.client.get("/").text
