@@ -49,8 +49,9 @@ class RemoteError(EgraftError):
 
 def optimize_remotely(server: str, model: Path, out: Path, options: Options, trace: Path | None, report: Path | None,
                       quiet: bool) -> int:
-    """Send a model to a service and write what comes back, as the command `optimize` does here."""
+    """Send a model to a service and write what comes back, as the command (`optimize`, `grad`, ...) does here."""
     from .commands import save_report
+    from .deriving.report import summary as derived
     from .report import summary
     from .result import write_text
 
@@ -69,9 +70,9 @@ def optimize_remotely(server: str, model: Path, out: Path, options: Options, tra
     if report is not None:
         save_report(found, report)
     if not quiet:
-        print(summary(found))
+        print(derived(found) if "derivation" in found else summary(found))
         print(f"page       {client.url}/jobs/{job}")
-    if options.strict and found["dropped"]:
+    if options.strict and found.get("dropped"):
         raise ValidationFailed(str(model), f"{len(found['dropped'])} rewrite(s) failed validation and were dropped",
                                "see the report; without --strict the rest is kept")
     return 0
@@ -154,7 +155,8 @@ class Client:
         for _, name, path in files:
             if not path.is_file():
                 raise MissingData(str(model), f"the file {name!r} is missing", "put it beside the model")
-        query = urlencode([*query_of(options), ("name", model.name)])
+        kind = [("kind", options.kind)] if options.kind != Options.kind else []
+        query = urlencode([*kind, *query_of(options), ("name", model.name)])
         if not files:
             with model.open("rb") as body:
                 job = self._post(query, body, {"Content-Type": "application/octet-stream",

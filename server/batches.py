@@ -23,7 +23,7 @@ from graphs.errors import InvalidOption
 
 from . import splitting, worker
 from .errors import BadRequest, InternalError, LimitReached, NotFound, NotReady, Problem
-from .jobs import MAX_WAIT, check_queue, job_row, optimize_options
+from .jobs import MAX_WAIT, check_queue, job_options, job_row
 from .options import flag, number, parameters
 from .service import Service, service_of
 from .store import CANCELLED, DONE, FAILED, FINISHED, QUEUED, RUNNING, STATES, Batch, Job, new_id
@@ -69,7 +69,7 @@ async def create_batch(request: Request) -> Response:
 
 def new_batch(service: Service, upload: Upload, folder: Path) -> Batch:
     """Make an upload a durable batch: all its jobs are in the store, or none. `folder` holds `upload/`."""
-    options, reuse = optimize_options(upload), flag(upload.fields, "reuse", True)
+    (kind, options), reuse = job_options(upload), flag(upload.fields, "reuse", True)
     found = _split(service, upload, folder)
     check_queue(service, len(found["models"]))
     name = next((value for key, value in upload.fields if key == "name" and value), "") or next(
@@ -78,7 +78,7 @@ def new_batch(service: Service, upload: Upload, folder: Path) -> Batch:
     jobs: list[Job] = []
     try:
         for row in found["models"]:
-            jobs.append(_member(service, upload, row, {**upload.files, **found["digests"]}, reuse, options))
+            jobs.append(_member(service, upload, row, {**upload.files, **found["digests"]}, reuse, kind, options))
             jobs[-1].batch = batch.id
         service.store.add_batch(batch, jobs)
     except BaseException:
@@ -117,7 +117,7 @@ def _split(service: Service, upload: Upload, folder: Path) -> dict[str, Any]:
 
 
 def _member(service: Service, upload: Upload, row: dict[str, Any], digests: dict[str, str], reuse: bool,
-            options: dict[str, Any]) -> Job:
+            kind: str, options: dict[str, Any]) -> Job:
     """One model with its data, as if it had come alone: what was answered to such a job answers it, too."""
     model = Path(row["model"])
     folder = service.store.incoming / new_id()
@@ -129,7 +129,7 @@ def _member(service: Service, upload: Upload, row: dict[str, Any], digests: dict
             link_or_copy(str(source), str(target))
             own.files[name] = digests[(model.parent / name).as_posix()]
             own.bytes += target.stat().st_size
-        job = job_row(service, own, folder, "optimize", options, reuse)
+        job = job_row(service, own, folder, kind, options, reuse)
         job.name = row["model"]
         folder.rename(service.store.folder(job.id))
     except BaseException:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,10 +20,11 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 
 from graphs.errors import InvalidOption
 from graphs.wording import counted
+from optimizer.deriving.options import Deriving, check_used
 
 from . import worker
 from .errors import InternalError, NotFound, NotReady, QueueFull
-from .options import flag, number, parameters, read_options
+from .options import MODELS, flag, number, parameters, read_kind, read_options
 from .service import Service, service_of
 from .settings import build_digest
 from .store import DONE, FAILED, FINISHED, QUEUED, RUNNING, Job, new_id
@@ -32,6 +34,7 @@ from .views import Before, events, job_problem, job_view, require_done, wait_for
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 MAX_WAIT = 600.0
+ENDINGS = {"optimize": "optimized", "grad": "grad", "train-step": "step"}  # of file names of results
 SMALL = 16 << 20  # bytes of a result that the service converts itself
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _BODY: dict[str, Any] = {
@@ -77,8 +80,9 @@ def job_row(service: Service, upload: Upload, folder: Path, kind: str, options: 
         key=hashlib.sha256(canonical.encode()).hexdigest(), created=time.time(), attempts=0)
 
 
-async def take(request: Request, kind: str, mains: tuple[str, ...]) -> tuple[Service, Job, Upload]:
-    """Receive an upload and make it a job."""
+async def take(request: Request, mains: tuple[str, ...],
+               read: Callable[[Upload], tuple[str, dict[str, Any]]]) -> tuple[Service, Job, Upload]:
+    """Receive an upload and make it a job of the kind and options that `read` finds in it."""
     service = service_of(request)
     folder = service.store.incoming / new_id()
     (folder / worker.UPLOAD).mkdir(parents=True, mode=0o700)
@@ -86,7 +90,7 @@ async def take(request: Request, kind: str, mains: tuple[str, ...]) -> tuple[Ser
         upload = await receive(request, folder / worker.UPLOAD, service.settings.max_upload, mains)
         reuse = flag(upload.fields, "reuse", True)
         number(upload.fields, "wait", 0.0, MAX_WAIT)
-        options = check_options(upload) if kind == "check" else optimize_options(upload)
+        kind, options = read(upload)
         job = await run_in_threadpool(new_job, service, upload, folder, kind, options, reuse)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,25 +98,29 @@ async def take(request: Request, kind: str, mains: tuple[str, ...]) -> tuple[Ser
     return service, job, upload
 
 
-def optimize_options(upload: Upload) -> dict[str, Any]:
-    """The options that a worker gets: all fields, so that a changed default is another request."""
-    return read_options(upload.fields).model_dump(mode="json", exclude={"inputs", "timings"})
+def job_options(upload: Upload) -> tuple[str, dict[str, Any]]:
+    """The kind and the options that a worker gets: all fields, so that a changed default is another request."""
+    kind = read_kind(upload.fields)
+    found = read_options(upload.fields, MODELS[kind])
+    if isinstance(found, Deriving):
+        check_used(found)
+    return kind, found.model_dump(mode="json", exclude={"inputs", "timings"})
 
 
-def check_options(upload: Upload) -> dict[str, Any]:
+def check_options(upload: Upload) -> tuple[str, dict[str, Any]]:
     """The options of a check: those of `optimize` that mean something there."""
     used = {"precision", "rtol", "atol", "dims", "seed"}
     given = read_options([(key, value) for key, value in upload.fields if key != PROVE])
     odd = given.model_fields_set - used
     if odd:
         raise InvalidOption(min(odd), "a check has no such option", f"it takes {', '.join(sorted({*used, PROVE}))}")
-    return {**given.model_dump(mode="json", include=used), PROVE: flag(upload.fields, PROVE, False)}
+    return "check", {**given.model_dump(mode="json", include=used), PROVE: flag(upload.fields, PROVE, False)}
 
 
 @router.post("", status_code=202, openapi_extra=_BODY, responses={200: {"description": "done within `wait` seconds"}})
 async def create_job(request: Request) -> Response:
     """Send a model. The body is an ONNX model or a JSON graph, or multipart with `model` and its external data."""
-    service, job, upload = await take(request, "optimize", ("model",))
+    service, job, upload = await take(request, ("model",), job_options)
     job = await wait_for(request, service, job, number(upload.fields, "wait", 0.0, MAX_WAIT))
     return answer(service, job)
 
@@ -130,13 +138,13 @@ def answer(service: Service, job: Job) -> Response:
 
 @router.get("")
 def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=500)] = 50, before: Before = None,
-              state: Literal["queued", "running", "done", "failed", "cancelled"] | None = None) -> dict[str, Any]:
+              state: Literal["queued", "running", "done", "failed", "cancelled"] | None = None,
+              kind: Literal["optimize", "grad", "train-step"] | None = None) -> dict[str, Any]:
     """Jobs, the youngest first. `next` is the address of the following page."""
     service = service_of(request)
-    rows = service.store.page(limit + 1, before, state, "optimize")
+    rows = service.store.page(limit + 1, before, state, [kind] if kind else MODELS)
     more = f"/v1/jobs?limit={limit}&before={rows[limit - 1].number}" if len(rows) > limit else None
-    if more and state:
-        more += f"&state={state}"
+    more = more and "".join([more, f"&state={state}" if state else "", f"&kind={kind}" if kind else ""])
     return {"jobs": [job_view(service, row) for row in rows[:limit]], "next": more}
 
 
@@ -181,23 +189,24 @@ def result_file(request: Request, name: str, file: str) -> Path:
     job = service.job(name)
     require_done(job)
     path = service.attempt(job) / worker.RESULT / file
-    if job.kind != "optimize" or not path.is_file():
+    if job.kind not in MODELS or not path.is_file():
         raise NotFound(f"job {job.id}", f"it has no {file}", "send the model again")
     return path
 
 
 @router.get("/{job}/model", response_class=FileResponse)
 def job_model(request: Request, job: str) -> Response:
-    """The optimized model: ONNX bytes, or a zip archive where its weights are in a file of their own."""
+    """The model that the job made: ONNX bytes, or a zip archive where its weights are in a file of their own."""
     path = result_file(request, job, worker.MODEL)
-    stem = Path(service_of(request).job(job).name).stem
+    row = service_of(request).job(job)
+    stem = f"{Path(row.name).stem}.{ENDINGS[row.kind]}"
     data = [each for each in path.parent.iterdir() if each.name.startswith(path.name + ".")]
     if not data:
-        return FileResponse(path, media_type="application/octet-stream", filename=f"{stem}.optimized.onnx")
+        return FileResponse(path, media_type="application/octet-stream", filename=f"{stem}.onnx")
     archive = path.parent.parent / "model.zip"
     if not archive.exists():
         _zip(archive, [path, *data])
-    return FileResponse(archive, media_type="application/zip", filename=f"{stem}.optimized.zip")
+    return FileResponse(archive, media_type="application/zip", filename=f"{stem}.zip")
 
 
 def _zip(archive: Path, files: list[Path]) -> None:
@@ -213,7 +222,7 @@ def _zip(archive: Path, files: list[Path]) -> None:
 
 @router.get("/{job}/graph", response_class=FileResponse)
 def job_graph(request: Request, job: str, form: Literal["json", "text"] = "json") -> Response:
-    """The optimized graph in the JSON form, or in the text form (weights as digests)."""
+    """The graph that the job made, in the JSON form, or in the text form (weights as digests)."""
     path = result_file(request, job, worker.MODEL)
     target = path.parent.parent / ("graph.json" if form == "json" else "graph.txt")
     if not target.exists():
@@ -290,7 +299,7 @@ _TWO: dict[str, Any] = {
 @checks.post("", openapi_extra=_TWO, responses={202: {"description": "not done within `wait` seconds"}})
 async def create_check(request: Request) -> Response:
     """Are two models (multipart parts `a` and `b`) equal? Waits 60 s unless `wait` says otherwise."""
-    service, job, upload = await take(request, "check", ("a", "b"))
+    service, job, upload = await take(request, ("a", "b"), check_options)
     job = await wait_for(request, service, job, number(upload.fields, "wait", 60.0, MAX_WAIT))
     if job.state in (QUEUED, RUNNING):
         return answer(service, job)

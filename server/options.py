@@ -7,10 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
 from graphs.errors import InvalidOption
+from optimizer.deriving.options import KINDS
 from optimizer.options import SPELLED, Options, check_threads
 
 # Parameters of the request that are no options, and other spellings of options (those of the command line).
-CONTROLS = {"wait": "answer the finished job if it ends within so many seconds",
+MODELS: dict[str, type[Options]] = {Options.kind: Options, **KINDS}  # kind of a job -> its options
+CONTROLS = {"kind": "optimize (default), grad (a model with gradients) or train-step (a model's training step)",
+            "wait": "answer the finished job if it ends within so many seconds",
             "name": "file name of the model, for a body that brings none",
             "reuse": "false: work again even where the store has the answer"}
 SPELLINGS = {**{spelled: name for name, spelled in SPELLED.items()}, "disable_rule": "disabled_rules",
@@ -21,7 +24,15 @@ NOT_HERE = {"timings": "the service has a timing database of its own; leave it o
             "inputs": "send the .npz file as the part `inputs` of a multipart body"}
 
 
-def read_options(fields: Iterable[tuple[str, str]]) -> Options:
+def read_kind(fields: Iterable[tuple[str, str]]) -> str:
+    """The kind of job that a request asks for. Raises InvalidOption."""
+    kind = control(fields, "kind") or Options.kind
+    if kind not in MODELS:
+        raise InvalidOption("kind", f"{kind!r}", f"give {', '.join(MODELS)}")
+    return kind
+
+
+def read_options(fields: Iterable[tuple[str, str]], model: type[Options] = Options) -> Options:
     """The options among the parameters of a request. Raises InvalidOption."""
     from optimizer.arguments import make_options, parse_buckets, parse_dims, parse_fixed
 
@@ -35,9 +46,9 @@ def read_options(fields: Iterable[tuple[str, str]]) -> Options:
         if name in NOT_HERE:
             raise InvalidOption(spelled, "the service does not read files by a path that comes with a request",
                                 NOT_HERE[name])
-        info = Options.model_fields.get(name)
+        info = model.model_fields.get(name)
         if info is None:
-            raise InvalidOption(spelled, "there is no such option", _suggest(name))
+            raise InvalidOption(spelled, "there is no such option", _suggest(name, model))
         if name in tables or get_origin(info.annotation) is list:
             values.setdefault(name, []).append(text)
         elif name in values:
@@ -48,8 +59,8 @@ def read_options(fields: Iterable[tuple[str, str]]) -> Options:
     if "@" in values.get("target", ""):
         raise InvalidOption("target", f"{values['target']!r} names a file of the server",
                             "name a target of /v1/targets")
-    options = make_options(values)
-    assert isinstance(options, Options)
+    options = make_options(values, model)
+    assert isinstance(options, model)
     if options.bucket_form != "file":
         raise InvalidOption("bucket_form", "the service answers one file", "leave it out, or run egraft optimize")
     check_threads(options)
@@ -86,8 +97,11 @@ def number(fields: Iterable[tuple[str, str]], name: str, default: float, most: f
     return min(value, most)
 
 
-def _suggest(name: str) -> str:
-    known = [each for each in [*Options.model_fields, *CONTROLS] if each not in NOT_HERE]
+def _suggest(name: str, model: type[Options]) -> str:
+    other = next((kind for kind, each in MODELS.items() if name in each.model_fields), None)
+    if other is not None:
+        return f"it belongs to kind={other}"
+    known = [each for each in [*model.model_fields, *CONTROLS] if each not in NOT_HERE]
     close = difflib.get_close_matches(name, known, 1)
     return f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}"
 
@@ -95,18 +109,25 @@ def _suggest(name: str) -> str:
 def parameters() -> list[Mapping[str, Any]]:
     """The query parameters for OpenAPI."""
     rows: list[Mapping[str, Any]] = []
-    schema = Options.model_json_schema()
-    for name, row in schema["properties"].items():
+    found: dict[str, Any] = {}
+    kinds: dict[str, list[str]] = {}
+    for kind, model in MODELS.items():
+        for name, row in model.model_json_schema()["properties"].items():
+            found.setdefault(name, row)
+            kinds.setdefault(name, []).append(kind)
+    for name, row in found.items():
         if name in NOT_HERE:
             continue
         shape = {key: value for key, value in row.items() if key not in ("title", "description")}
-        text = row.get("description", "")
+        only = "" if kinds[name] == list(MODELS) else f"{' and '.join(kinds[name])}: "
+        text = only + row.get("description", "")
         spelled = name
         if name in TABLES_SHOWN:
             spelled, shape = SPELLED[name], {"type": "array", "items": {"type": "string"}}
             text = f"{TABLES_SHOWN[name]}: {text}; repeatable"
         rows.append({"name": spelled, "in": "query", "required": False, "schema": shape, "description": text})
-    shapes = {"wait": {"type": "number", "minimum": 0}, "reuse": {"type": "boolean", "default": True}}
+    shapes = {"kind": {"type": "string", "enum": list(MODELS), "default": Options.kind},
+              "wait": {"type": "number", "minimum": 0}, "reuse": {"type": "boolean", "default": True}}
     for name, text in CONTROLS.items():
         rows.append({"name": name, "in": "query", "required": False, "schema": shapes.get(name, {"type": "string"}),
                      "description": text})

@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse
 from . import worker
 from .batches import batch_view, find
 from .error_catalogue import entries
+from .options import MODELS
 from .pages_render import render_page
 from .service import Service, service_of
 from .store import DONE, FINISHED, RUNNING, Job
@@ -26,7 +27,7 @@ ROWS = 50
 def index(request: Request, before: Before = None) -> HTMLResponse:
     """The list of jobs."""
     service = service_of(request)
-    rows = service.store.page(ROWS + 1, before, kind="optimize")
+    rows = service.store.page(ROWS + 1, before, kinds=MODELS)
     return HTMLResponse(render_page("index.html", jobs=[(row, progress(service, row)) for row in rows[:ROWS]],
                                     next=rows[ROWS - 1].number if len(rows) > ROWS else None,
                                     alive=any(row.state not in FINISHED for row in rows)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ class Base(DeclarativeBase):
 
 
 class Job(Base):
-    """One request: optimize a model, or check two. Times are seconds since 1970."""
+    """One request: make a model of a model (`optimize`, `grad`, ...), or check two. Times are seconds since 1970."""
 
     __tablename__ = "jobs"
 
@@ -194,15 +194,15 @@ class Store:
             return session.scalar(select(Job).where(Job.id == job))
 
     def page(self, limit: int, before: int | None = None, state: str | None = None,
-             kind: str | None = None) -> list[Job]:
-        """Jobs, the youngest first; `before` is the number of the last one of the page before."""
+             kinds: Collection[str] = ()) -> list[Job]:
+        """Jobs (of these kinds), the youngest first; `before` is the number of the last one of the page before."""
         query = select(Job).order_by(Job.number.desc()).limit(limit)
         if before is not None:
             query = query.where(Job.number < before)
         if state is not None:
             query = query.where(Job.state == state)
-        if kind is not None:
-            query = query.where(Job.kind == kind)
+        if kinds:
+            query = query.where(Job.kind.in_(kinds))
         with Session(self.engine, expire_on_commit=False) as session:
             return list(session.scalars(query))
 

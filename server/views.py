@@ -15,6 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from .errors import NotReady, Problem
+from .options import MODELS
 from .service import Service
 from .store import CANCELLED, DONE, FAILED, FINISHED, Job
 from .worker import PROGRESS
@@ -30,9 +31,9 @@ def stamp(seconds: float | None) -> str | None:
 
 def job_view(service: Service, job: Job) -> dict[str, Any]:
     """A job for clients."""
-    at = f"/v1/jobs/{job.id}" if job.kind == "optimize" else f"/v1/checks/{job.id}"
+    at = f"/v1/jobs/{job.id}" if job.kind in MODELS else f"/v1/checks/{job.id}"
     links = {"self": at, "events": f"/v1/jobs/{job.id}/events"}
-    if job.kind == "optimize":
+    if job.kind in MODELS:
         links["page"] = f"/jobs/{job.id}"
         if job.batch is not None:
             links["batch"] = f"/v1/batches/{job.batch}"

@@ -15,12 +15,17 @@ import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 
 from .errors import InternalError, LimitReached
+from .options import MODELS
+
+if TYPE_CHECKING:
+    from optimizer.deriving import Derived
+    from optimizer.result import Result
 
 OUTCOME, REQUEST, PROGRESS, LOG = "outcome.json", "request.json", "progress.jsonl", "worker.log"
 UPLOAD, RESULT, ATTEMPT, MODEL = "upload", "result", "attempt", "model.onnx"
@@ -106,16 +111,18 @@ def _without_folder(problem: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             for key, value in problem.items()}
 
 
-# ---------------------------------------------------------------- optimize
+# ---------------------------------------------------------------- optimize, grad, train-step
 
 
-def _optimize(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
-    from optimizer.options import Options
+def _make(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    from optimizer.deriving import Deriving, derive
     from optimizer.pipeline import optimize_file
     from optimizer.progress import Event
 
-    options = Options(**request["options"], timings=request["timings"],
-                      inputs=str(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None)
+    measures = request["options"].get("optimize", True)
+    options = MODELS[request["kind"]](
+        **request["options"], timings=request["timings"] if measures else None,
+        inputs=str(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None)
     with (folder / ATTEMPT / PROGRESS).open("a", encoding="utf-8") as lines:
 
         behind = 0.0
@@ -126,7 +133,9 @@ def _optimize(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             lines.write(json.dumps(plain({**event.to_dict(), "progress": behind})) + "\n")
             lines.flush()
 
-        result = optimize_file(folder / UPLOAD / request["model"], options, tell)
+        model = folder / UPLOAD / request["model"]
+        result: Result | Derived = derive(model, options, tell) if isinstance(options, Deriving) else (
+            optimize_file(model, options, tell))
     results = folder / ATTEMPT / RESULT
     report = {**result.report, "options": {**result.report.get("options", {}), "inputs": request.get("inputs"),
                                            "timings": None}}
@@ -138,6 +147,17 @@ def _optimize(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
     """What the list of jobs says about a result."""
+    facts, found = report.get("derivation"), _of_optimize(report) if "target" in report else {}
+    if facts is None:
+        return found
+    checks = [facts[name] for name in ("validation", "iterations") if name in facts]
+    return {**found, "nodes_before": facts["model"]["nodes"], "nodes_after": facts["nodes"],
+            "loss": facts.get("loss", {}).get("name"), "valid": all(check["ok"] for check in checks),
+            "difference": facts["validation"]["difference"], "warnings": found.get("warnings", 0) + len(
+                facts["warnings"]), "seconds": report["seconds"]}
+
+
+def _of_optimize(report: Mapping[str, Any]) -> dict[str, Any]:
     measured = report.get("measured") or {}
     predicted = report.get("predicted")
     validation = report.get("validation") or {}
@@ -190,7 +210,7 @@ def _proof(left: Graph, right: Graph, options: Mapping[str, Any]) -> dict[str, A
     return {"proof": find_proof(left, right, options.get("precision", "rounding"))}
 
 
-TASKS = {"optimize": _optimize, "check": _check}
+TASKS = {**dict.fromkeys(MODELS, _make), "check": _check}
 
 
 def convert(source: Path, target: Path) -> int:

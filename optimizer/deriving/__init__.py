@@ -6,7 +6,7 @@ names, the validation of what was built, and the report. docs/autodiff.md tells 
 
 from __future__ import annotations
 
-from .options import KINDS, GradOptions, TrainOptions
+from .options import KINDS, Deriving, GradOptions, TrainOptions
 from .run import Derived, derive, grad, train_step
 
-__all__ = ["KINDS", "Derived", "GradOptions", "TrainOptions", "derive", "grad", "train_step"]
+__all__ = ["KINDS", "Derived", "Deriving", "GradOptions", "TrainOptions", "derive", "grad", "train_step"]

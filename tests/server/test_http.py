@@ -10,6 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from graphs.errors import EgraftError, InvalidOption
+from optimizer.deriving import KINDS, TrainOptions
+from optimizer.remote import query_of
 from server.app import create_app
 from server.error_catalogue import EXAMPLES, entries, markdown
 from server.options import parameters, read_options
@@ -60,7 +62,8 @@ def test_problems(idle: TestClient, method: str, path: str, status: int, code: s
     {"effort": "heroic"}, {"target": "onnxruntime:cpu@/tmp/x.db"}, {"timings": "/tmp/x.db"}, {"inputs": "/etc/passwd"},
     {"no_such_option": "1"}, {"dim": "batch"}, {"timeout": "-1"}, {"wait": "soon"}, {"reuse": "perhaps"},
     {"opset": "seventeen"}, {"timeout": "inf"}, {"rtol": "inf"}, {"dim": "n=²"}, {"dim": "n=" + "9" * 5000},
-    {"seed": "-1"}, {"seed": "9" * 30}, {"threads": "4000"},
+    {"seed": "-1"}, {"seed": "9" * 30}, {"threads": "4000"}, {"kind": "differentiate"}, {"loss": "mse"},
+    {"kind": "grad", "optimizer": "adam"}, {"kind": "grad", "effort": "low"}, {"kind": "train-step", "lr": "-1"},
 ])
 def test_impossible_options(idle: TestClient, options: dict[str, str]) -> None:
     problem(idle.post("/v1/jobs", content=onnx_bytes(), params=options), 400, "invalid-option")
@@ -124,7 +127,14 @@ def test_options_of_a_request() -> None:
     for wrong in (("fix_dim", "batch=1,batch=2"), ("fix_dim", "batch"), ("buckets", "seq="), ("buckets", "seq=0")):
         with pytest.raises(InvalidOption):
             read_options([wrong])
-    assert {"dim", "fix_dim", "buckets"} <= {row["name"] for row in parameters()}
+    rows = {row["name"]: row for row in parameters()}
+    assert {"dim", "fix_dim", "buckets", "kind"} <= rows.keys()
+    assert rows["wrt"]["description"].startswith("grad and train-step: ")
+    assert rows["mode"]["schema"]["enum"] == ["reverse", "forward"]
+    step = read_options([("wrt", "a"), ("wrt", "b"), ("lr", "0.5"), ("optimize", "true"), ("kind", "train-step")],
+                        KINDS["train-step"])
+    assert isinstance(step, TrainOptions) and (step.wrt, step.lr, step.optimize) == (["a", "b"], 0.5, True)
+    assert read_options(query_of(step), KINDS["train-step"]) == step
 
 
 def test_names_of_files() -> None:

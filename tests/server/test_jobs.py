@@ -220,6 +220,27 @@ def a_check_with_a_proof(world: World) -> None:
     assert problem["code"] == "invalid-option" and "prove" in problem["fix"]
 
 
+def a_training_step(world: World) -> None:
+    client, model = world.client, world.folder / "model.onnx"
+    graphs.save(parse_graph("""graph "m" opset 18 (x: float32[n, 2]) -> (y) {
+      w = constant float32[2, 2] [1, 2, 3, 4] y = MatMul(x, w) }"""), model)
+    fields = {"kind": "train-step", "loss": "mse", "optimizer": "adam", "wait": "60"}
+    job = client.post("/v1/jobs", params=fields, content=model.read_bytes()).json()
+    assert job["state"] == "done" and job["kind"] == "train-step", job
+    assert job["summary"]["valid"] and job["options"]["optimizer"] == "adam"
+    response = client.get(job["links"]["model"])
+    assert 'filename="model.step.onnx"' in response.headers["content-disposition"]
+    made = onnx.load_from_string(response.content)
+    onnx.checker.check_model(made)
+    assert {"next_w", "next_w_mean", "next_step"} <= {each.name for each in made.graph.output}
+    page = client.get(f"/jobs/{job['id']}").text
+    assert "next_w_square" in page and "central differences" not in page and "passed" in page
+    assert "next_w" in client.get(f"{job['links']['report']}?form=html").text
+    assert [row["id"] for row in client.get("/v1/jobs?kind=train-step").json()["jobs"]] == [job["id"]]
+    bad = client.post("/v1/jobs", params={**fields, "loss": "y"}, content=model.read_bytes())
+    assert bad.status_code == 400 and bad.json()["code"] == "invalid-option" and "--loss y" in bad.json()["where"]
+
+
 CHECKS: list[Callable[[World], None]] = [
     both_jobs_end,
     the_model_is_a_valid_onnx_file,
@@ -234,4 +255,5 @@ CHECKS: list[Callable[[World], None]] = [
     cancelling_kills_the_worker,
     a_check,
     a_check_with_a_proof,
+    a_training_step,
 ]

@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from optimizer.options import Options
+from graphs import load, save
+from graphs.text import parse_graph
 from server import worker
+from server.options import MODELS
 from tests.server.support import onnx_bytes, with_external
 
 
-def outcome(tmp_path: Path, data: bytes, name: str = "m.onnx", **options: object) -> dict:
+def outcome(tmp_path: Path, data: bytes, name: str = "m.onnx", kind: str = "optimize", **options: object) -> dict:
     folder = tmp_path / "job"
     (folder / worker.UPLOAD).mkdir(parents=True)
     (folder / worker.ATTEMPT / worker.RESULT).mkdir(parents=True)
     (folder / worker.UPLOAD / name).write_bytes(data)
-    chosen = Options(**options).model_dump(mode="json", exclude={"inputs", "timings"})
-    request = {"kind": "optimize", "options": chosen, "timings": str(tmp_path / "timings.db"), "model": name,
+    chosen = MODELS[kind](**options).model_dump(mode="json", exclude={"inputs", "timings"})
+    request = {"kind": kind, "options": chosen, "timings": str(tmp_path / "timings.db"), "model": name,
                "memory": 1 << 60}
     (folder / worker.REQUEST).write_text(json.dumps(request))
     assert worker.work(folder) == 0
@@ -80,3 +82,25 @@ def test_out_of_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_json_without_what_json_lacks() -> None:
     assert worker.plain({"a": [float("nan"), 1.5], "b": float("-inf")}) == {"a": ["nan", 1.5], "b": "-inf"}
+
+
+def small(tmp_path: Path) -> bytes:
+    """y = x w with an input of integers besides."""
+    save(parse_graph("""graph "m" opset 18 (x: float32[n, 2], ids: int64[n]) -> (y) {
+      w = constant float32[2, 2] [1, 2, 3, 4] y = MatMul(x, w) }"""), tmp_path / "small.onnx")
+    return (tmp_path / "small.onnx").read_bytes()
+
+
+def test_gradients(tmp_path: Path) -> None:
+    found = outcome(tmp_path, small(tmp_path), kind="grad", loss="mse")
+    assert found["state"] == "done" and found["summary"]["valid"] and found["summary"]["nodes_before"] == 1
+    results = tmp_path / "job" / worker.ATTEMPT / worker.RESULT
+    assert load(results / worker.MODEL).outputs == ["y", "loss", "grad_w"]
+    report = json.loads((results / "report.json").read_text())
+    assert report["derivation"]["kind"] == "grad" and report["options"]["timings"] is None
+    assert json.loads((results / "trace.json").read_text())["steps"] == []
+
+
+def test_a_loss_that_is_not_there(tmp_path: Path) -> None:
+    found = outcome(tmp_path, small(tmp_path), kind="train-step", loss="nothing")
+    assert found["problem"]["code"] == "invalid-option" and "nothing" in found["problem"]["where"]
