@@ -10,10 +10,11 @@ import numpy as np
 
 from graphs import dims, dtypes
 from graphs.dims import DimLike
+from graphs.inference import infer
 from graphs.ir import Graph, Node
 from graphs.types import TensorType, Type
 
-from ..feeds import draw_array
+from ..feeds import draw_array, input_symbols
 
 FIRST, SECOND, STEP = 16, 25, 3  # two sets of sizes; no size is in both
 MAX_ELEMENTS = 1 << 24  # of one input, drawn or constant, of a node that is tried out
@@ -21,25 +22,46 @@ Sizes = dict[str, int]
 
 
 def types_of_all(graph: Graph, nodes: Iterable[Node]) -> dict[str, Type]:
-    """A plausible type, with a shape, of each output of these opaque nodes. What is known stays."""
+    """A plausible type, with a shape, of each output of these opaque nodes, in their order. What is known stays."""
     found: dict[str, Type] = {}
     tried: dict[tuple[object, ...], list[TensorType | None]] = {}  # nodes that are alike are tried once
+    typed, sizes = graph, set(input_symbols(graph))
     for node in nodes:
+        if found and not all(_follows(typed.type_of(name), sizes) for name in node.inputs if name):
+            typed = _typed(graph, found)  # it reads what comes after an opaque node
         names = [name for name in node.outputs if name]
-        if any(_lacks_shape(graph.types.get(name)) for name in names):
-            reads = tuple((str(graph.type_of(name)), name in graph.constants) for name in node.inputs)
+        if any(_lacks_shape(typed.types.get(name)) for name in names):
+            reads = tuple((str(typed.type_of(name)), name in typed.constants) for name in node.inputs)
             key = (node.domain, node.op, str(sorted(node.attrs.items(), key=str)), reads, len(names))
             if key not in tried:
-                answer = _tried(graph, node)
+                answer = _tried(typed, node)
                 tried[key] = [answer.get(name) for name in names]
             found.update((name, type_) for name, type_ in zip(names, tried[key]) if type_ is not None)
         for name in names:
-            known = graph.types.get(name)
+            known = typed.types.get(name)
             if known is not None and not _lacks_shape(known):
                 found[name] = known
             elif name not in found:
-                found[name] = _guessed(graph, node, name, known)
+                found[name] = _guessed(typed, node, name, known)
     return found
+
+
+def _typed(graph: Graph, found: Mapping[str, Type]) -> Graph:
+    """The graph with the types that follow from those of opaque nodes, which stand as inputs for that."""
+    cut = graph.copy()
+    cut.nodes = [node for node in cut.nodes if found.keys().isdisjoint(node.outputs)]
+    cut.inputs += found
+    cut.types |= found
+    infer(cut)
+    typed = graph.copy()
+    typed.types = {**typed.types, **cut.types}
+    return typed
+
+
+def _follows(type_: Type | None, sizes: set[str]) -> bool:
+    """Is it a shape that the sizes of the inputs decide?"""
+    return isinstance(type_, TensorType) and type_.shape is not None and all(
+        sizes.issuperset(dims.symbols(dim)) for dim in type_.shape)
 
 
 def _lacks_shape(type_: Type | None) -> bool:

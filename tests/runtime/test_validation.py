@@ -359,6 +359,21 @@ def test_shapes_that_onnx_runtime_finds_for_an_operator() -> None:
     assert str(foreign.types_of_all(graph, graph.nodes[:1])["a"]) == "float32[n, 2, 2]"
 
 
+def test_shapes_of_an_operator_after_another_one() -> None:
+    """The second LSTM reads a Reshape of what the first one gives."""
+    pytest.importorskip("onnxruntime")
+    weights = " ".join(f"{name} = constant int8[2, {size}, 8] {np.ones((2, size, 8), int).tolist()}"
+                       for name, size in (("w", 3), ("r", 2), ("v", 4)))
+    lstm = "com.microsoft.DynamicQuantizeLSTM({}, r, , , , , , s, z, s, z, direction=\"bidirectional\", hidden_size=2)"
+    graph = parse_graph(f"""graph "g" opset 17, com.microsoft 1 (x: float32[n, m, 3]) -> (y) {{ {weights}
+      s = constant float32[2] [1, 1] z = constant int8[2] [0, 0]
+      a = {lstm.format("x, w")}
+      b = Transpose(a, perm=[0, 2, 1, 3]) c = Reshape(b, shape=[0, 0, -1])
+      d = {lstm.format("c, v")} y = Transpose(d, perm=[0, 2, 1, 3]) }}""")
+    found = foreign.types_of_all(graph, [node for node in graph.nodes if node.domain])
+    assert {name: str(type_) for name, type_ in found.items()} == dict.fromkeys("ad", "float32[n, 2, m, 2]")
+
+
 @pytest.mark.parametrize(("text", "spread"), [
     ("n = Abs(x)\n m = Neg(n)\n s = ReduceSum(x)\n a = Sum(s, m)\n t = Acosh(x)\n y = ReduceSum(t)", "above one"),
     ("t = Asin(x)\n y = ReduceSum(t)", "small"), ("t = Log(x)\n y = ReduceSum(t)", "positive"),
