@@ -160,3 +160,50 @@ def equal_matmul(m: Match) -> Outcome:
     inside = term("Clip", term("Reshape", m.x, shape=m.x.shape[:-1]), min=-1, max=rows)
     one = scalar(m.x.dtype, 1)
     return {"p": term("Concat", zeros, m.t, zeros, axis=0), "j": term("Add", inside, one)}
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="An Einsum of one operand that leaves labels out is a ReduceSum.",
+    before="Einsum(x, equation=e)",
+    example="graph opset 17 (x: float32[n, 3, 4]) -> (y) { y = Einsum(x, equation=\"ijk->ki\") }",
+    near_miss="graph opset 17 (x: float32[3, 3]) -> (y) { y = Einsum(x, equation=\"ii->i\") }",
+)
+def einsum_sum(m: Match) -> Outcome:
+    found = _labels(m["e"], 1)
+    if found is None or not is_float(m.x) or len(found[0][0]) != m.x.rank:
+        return refuse("no plain equation of one float operand")
+    labels, result = found[0][0], found[1]
+    left = "".join(label for label in labels if label in result)
+    if len(left) == len(labels) or set(left) != set(result):
+        return refuse("no label is left out")
+    axes = tuple(axis for axis, label in enumerate(labels) if label not in result)
+    return _arranged(term("ReduceSum", m.x, axes=axes, keepdims=0), left, result)
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="An Einsum that sums nothing is a product of elements.",
+    before="Einsum(x, y, equation=e)",
+    example="graph opset 17 (x: float32[n, 3], z: float32[3]) -> (y) { y = Einsum(x, z, equation=\"ij,j->ji\") }",
+    near_miss="graph opset 17 (x: float32[n, 3], z: float32[3]) -> (y) { y = Einsum(x, z, equation=\"ij,j->i\") }",
+)
+def einsum_product(m: Match) -> Outcome:
+    found = _labels(m["e"], 2)
+    if found is None or not is_float(m.x):
+        return refuse("no plain equation of two float operands")
+    (first, second), result = found
+    if len(first) != m.x.rank or len(second) != m.y.rank or not _sizes_agree(m.x, m.y, first, second):
+        return refuse("the labels do not fit, or a size of 1 is broadcast")
+    if set(first + second) != set(result):
+        return refuse("a label is summed")
+    return term("Mul", _spread(m.x, first, result), _spread(m.y, second, result))
+
+
+def _spread(operand: Operand, labels: str, result: str) -> Leaf:
+    """The operand with its axes where the result has them, and sizes of 1 between them."""
+    wanted = "".join(label for label in result if label in labels)
+    value = _arranged(operand, labels, wanted)
+    sizes = dict(zip(labels, operand.shape, strict=True))
+    shape = tuple(sizes.get(label, 1) for label in result[result.find(wanted[0]) if wanted else 0 :])
+    return value if len(shape) == len(wanted) else term("Reshape", value, shape=shape)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from graphs.dtypes import FLOATS, INTEGERS
 
-from .declare import Match, Outcome, Rule, refuse, rule
-from .values import is_integer, is_negative_zero, is_number, number, splat_of
+from .declare import Match, Outcome, Rule, refuse, rule, term
+from .values import (
+    finite_constant,
+    fits_into,
+    is_float,
+    is_integer,
+    is_negative_zero,
+    is_number,
+    number,
+    splat_of,
+    static,
+)  # fmt: skip
 
 FAMILY = "elementwise"
 
@@ -295,3 +305,109 @@ SINGLE = [_single(op) for op in ("Sum", "Mean", "Max", "Min")]
 )
 def sum_of_two(m: Match) -> Outcome:
     return None
+
+
+# Bounds and constants ----------------------------------------------------------------------------------------
+
+
+def _bound_twice(op: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="rounding", zero_sign=True,
+        meaning=f"{op} with two constants in turn is {op} with the {op} of the constants.",
+        before=f"{op}({op}(x, $c), $d)", after=f"{op}(x, {op}(c, d))",
+        example="graph opset 17 (x: float32[n, 3]) -> (y) { c = constant float32[] 2 d = constant float32[3] [1, 2, 3] "
+                f"t = {op}(x, c) y = {op}(t, d) }}",
+        near_miss="graph opset 17 (x: float32[n, 3]) -> (y) "
+                  "{ c = constant float32[] nan d = constant float32[3] [1, 2, 3] "
+                  f"t = {op}(x, c) y = {op}(t, d) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        if m.x.is_constant or (is_float(m.x) and not (finite_constant(m.c) and finite_constant(m.d))):
+            return refuse("the bounds must be finite constants")
+        if not (fits_into(m.c.shape, m.d.shape) or fits_into(m.d.shape, m.c.shape)):
+            return refuse("the bounds would widen each other")
+        return None
+
+    return guard.renamed(f"{op.lower()}-twice")
+
+
+BOUND_TWICE = [_bound_twice(op) for op in ("Max", "Min")]
+
+
+def _no_bound(op: str, infinite: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="exact", meaning=f"Nothing lies beyond {infinite}: {op} with it changes nothing.",
+        before=f"{op}(x, $c)", after="x",
+        example=f"graph opset 17 (x: float32[n, 3]) -> (y) {{ c = constant float32[] {infinite} y = {op}(x, c) }}",
+        near_miss=f"graph opset 17 (x: float32[n, 3]) -> (y) {{ c = constant float32[] 9 y = {op}(x, c) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        return None if splat_of(m.c) == float(infinite) else refuse(f"the constant is not {infinite} everywhere")
+
+    return guard.renamed(f"{op.lower()}-without-bound")
+
+
+NO_BOUND = [_no_bound("Max", "-inf"), _no_bound("Min", "inf")]
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="A square is not negative, so its absolute value is itself.",
+    before="Abs(Mul(x, x))", after="Mul(x, x)",
+    example="graph opset 17 (x: float32[n, 3]) -> (y) { t = Mul(x, x) y = Abs(t) }",
+    near_miss="graph opset 17 (x: int32[n, 3]) -> (y) { t = Mul(x, x) y = Abs(t) }",
+)
+def abs_of_square(m: Match) -> Outcome:
+    return None if is_float(m.x) else refuse("an integer square may wrap around to a negative one")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="The sign of a sign is that sign.",
+    before="Sign(Sign(x))", after="Sign(x)",
+    example="graph opset 17 (x: float32[n, 3]) -> (y) { t = Sign(x) y = Sign(t) }",
+    near_miss="graph opset 17 (x: float32[n, 3]) -> (y) { t = Sign(x) y = Neg(t) }",
+)
+def sign_sign(m: Match) -> Outcome:
+    return None
+
+
+def _de_morgan(op: str, opposite: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="exact", meaning=f"Not {op} of two Nots is {opposite} (De Morgan).",
+        before=f"Not({op}(Not(a), Not(b)))", after=f"{opposite}(a, b)",
+        example="graph opset 17 (a: bool[n, 3], b: bool[3]) -> (y) "
+                f"{{ p = Not(a) q = Not(b) t = {op}(p, q) y = Not(t) }}",
+        near_miss=f"graph opset 17 (a: bool[n, 3], b: bool[3]) -> (y) {{ p = Not(a) t = {op}(p, b) y = Not(t) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        return None
+
+    return guard.renamed(f"not-{op.lower()}-of-nots")
+
+
+DE_MORGAN = [_de_morgan("And", "Or"), _de_morgan("Or", "And")]
+
+
+def _absorbed(op: str, value: str, dtype: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="exact", meaning=f"{op} with {value} everywhere is {value}, whatever x is.",
+        before=f"{op}(x, $c)",
+        example=f"graph opset 17 (x: {dtype}[2, 3]) -> (y) {{ c = constant {dtype}[] {value} y = {op}(x, c) }}",
+        near_miss=f"graph opset 17 (x: {dtype}[n, 3]) -> (y) {{ c = constant {dtype}[] {value} y = {op}(x, c) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        if m.c.dtype in FLOATS or splat_of(m.c) is None or str(splat_of(m.c)).lower() != value or m.x.is_constant:
+            return refuse(f"the constant is not {value} everywhere, or zero times NaN is NaN")
+        shape = m.root.type.shape
+        if shape is None or not static(shape):
+            return refuse("the shape is not known")
+        element = m.c if m.c.rank == 0 else term("Reshape", term("Slice", m.c, axes=tuple(range(m.c.rank)),
+                                                 starts=(0,) * m.c.rank, ends=(1,) * m.c.rank,
+                                                 steps=(1,) * m.c.rank), shape=())
+        return term("Expand", element, shape=shape)
+
+    return guard.renamed(f"{op.lower()}-{value}-everywhere")
+
+
+ABSORBED = [_absorbed("Mul", "0", "int64"), _absorbed("And", "false", "bool"), _absorbed("Or", "true", "bool")]

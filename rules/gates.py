@@ -193,6 +193,21 @@ def elu_where(m: Match) -> Outcome:
     return {"alpha": rounded("float32", alpha)}
 
 
+@rule(
+    family=FAMILY, exactness="rounding", zero_sign=True,
+    meaning="A choice between x and exp(x) - 1 by the sign of x is Elu (NaN stays NaN).",
+    before="Where(Greater(x, $z), x, Sub(Exp(x), $one))", after="Elu(x, alpha=1.0)",
+    example=_X + " { z = constant float32[] 0 one = constant float32[] 1 e = Exp(x) s = Sub(e, one) "
+                 "c = Greater(x, z) y = Where(c, x, s) }",
+    near_miss=_X + " { z = constant float32[] 0 one = constant float32[] 2 e = Exp(x) s = Sub(e, one) "
+                   "c = Greater(x, z) y = Where(c, x, s) }",
+)
+def elu_where_plain(m: Match) -> Outcome:
+    if m.x.dtype not in COMMON_FLOATS or not (is_number(m.z, 0.0) and is_number(m.one, 1.0)):
+        return refuse("the constants are not 0 and 1")
+    return None
+
+
 # Gelu ------------------------------------------------------------------------------------------------------
 
 _ROOT = math.sqrt(2 / math.pi)
@@ -200,7 +215,7 @@ _GELU = {"erf": ({1: math.sqrt(0.5)}, "none"), "tanh": ({1: _ROOT, 3: _ROOT * 0.
 
 
 def _gelu(name: str, function: str, form: str, factor: float, body: str) -> Rule:
-    """A spelling of Gelu: `form` holds `E` for the Erf or Tanh term and `$h` for the factor."""
+    """A spelling of Gelu: `form` holds `F` for Erf or Tanh, `E` for it plus 1, and `$h` for the factor."""
     wanted, approximate = _GELU[function]
     op = function.capitalize()
     argument = ("r = constant float32[] 0.70710677 u = Mul(x, r)" if function == "erf" else
@@ -212,13 +227,13 @@ def _gelu(name: str, function: str, form: str, factor: float, body: str) -> Rule
     @rule(
         family=FAMILY, exactness="rounding",
         meaning=f"Gelu written out with {op}.",
-        before=form.replace("E", f"Add({op}(u), $one)"), after="Gelu(x, approximate=how)",
+        before=form.replace("E", "Add(F, $one)").replace("F", f"{op}(u)"), after="Gelu(x, approximate=how)",
         example=text, near_miss=text.replace("0.70710677", "0.7").replace("0.044715", "0.05"),
     )
     def guard(m: Match) -> Outcome:
         if m.x.dtype not in COMMON_FLOATS:
             return refuse(f"few runtimes have Gelu for {m.x.dtype}")
-        if not is_number(m.one, 1.0) or not near(m.h, factor):
+        if ("one" in m.bindings and not is_number(m.one, 1.0)) or not near(m.h, factor):
             return refuse("a constant differs from that of Gelu")
         found = polynomial(m, m.u, m.x)
         if found is None or set(found) != set(wanted):
@@ -236,7 +251,8 @@ def _gelus(function: str) -> list[Rule]:
              ("half-first", "Mul(Mul(x, $h), E)", 0.5, "b = Mul(x, h) y = Mul(b, g)"),
              ("halved-last", "Div(Mul(x, E), $h)", 2, "b = Mul(x, g) y = Div(b, h)"),
              ("halved-inside", "Mul(x, Div(E, $h))", 2, "b = Div(g, h) y = Mul(x, b)"),
-             ("halved-first", "Mul(Div(x, $h), E)", 2, "b = Div(x, h) y = Mul(b, g)")]
+             ("halved-first", "Mul(Div(x, $h), E)", 2, "b = Div(x, h) y = Mul(b, g)"),
+             ("half-spread", "Mul(x, Add(Mul(F, $h), $h))", 0.5, "f = Mul(e, h) b = Add(f, h) y = Mul(x, b)")]
     return [_gelu(f"gelu-{function}-{name}", function, form, factor, body) for name, form, factor, body in names]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from .affine import narrowed, vector
 from .declare import Leaf, Match, Operand, Outcome, refuse, rule, term
 from .linear import plain_bias, plain_weight
-from .values import finite_constant, fits_into, is_float, moderate_constant
+from .values import finite_constant, fits_into, fold, is_float, moderate_constant, number, scalar, sizes
 
 FAMILY = "linear"
 _W = "w = constant float32[3, 2] [1, -2, 3, 0.5, 5, 6]"
@@ -88,3 +88,57 @@ def _same_shape(m: Match) -> bool:
 )
 def gemm_shared_weight(m: Match) -> Outcome:
     return None if _same_shape(m) and finite_constant(m.w) and is_float(m.x) else refuse("shapes differ")
+
+
+# Signs -----------------------------------------------------------------------------------------------------
+
+
+@rule(
+    family=FAMILY, exactness="rounding", zero_sign=True,
+    meaning="The negative of a product is the product with the negative weight (but for the sign of zeros).",
+    before="Neg(MatMul(x, $w))", after="MatMul(x, v)",
+    example=_X + " { " + _W + " t = MatMul(x, w) y = Neg(t) }",
+    near_miss="graph opset 17 (x: int32[n, 3]) -> (y) "
+              "{ w = constant int32[3, 2] [1, 2, 3, 4, 5, 6] t = MatMul(x, w) y = Neg(t) }",
+)
+def neg_of_matmul(m: Match) -> Outcome:
+    return {"v": fold("Neg", m.w)} if is_float(m.x) and not m.x.is_constant else refuse("no floats, or all constant")
+
+
+@rule(
+    family=FAMILY, exactness="rounding", zero_sign=True,
+    meaning="The negative of a Gemm is the Gemm with negative factors (but for the sign of zeros).",
+    before="Neg(g:Gemm(x, w, ?c))",
+    example=_X + " { " + _W + " c = constant float32[2] [1, 2] t = Gemm(x, w, c) y = Neg(t) }",
+    near_miss="graph opset 17 (x: int32[n, 3], w: int32[3, 2]) -> (y) { t = Gemm(x, w) y = Neg(t) }",
+)
+def neg_of_gemm(m: Match) -> Outcome:
+    if not is_float(m.x):
+        return refuse("no floats")
+    return term("Gemm", m.x, m.w, m.c, **{**m.g.attrs, "alpha": -m.g.attrs["alpha"], "beta": -m.g.attrs["beta"]})
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="Two numbers that scale both operands of a product scale one of them.",
+    before="MatMul(Mul(a, $c), Mul(b, $d))", after="MatMul(Mul(a, e), b)",
+    example="graph opset 17 (a: float32[n, 2, 3], b: float32[n, 3, 4]) -> (y) "
+            "{ c = constant float32[] 0.5 p = Mul(a, c) q = Mul(b, c) y = MatMul(p, q) }",
+    near_miss="graph opset 17 (a: float32[n, 2, 3], b: float32[n, 3, 4]) -> (y) "
+              "{ c = constant float32[3] [0.5, 2, 1] d = constant float32[] 3 p = Mul(a, c) q = Mul(b, d) "
+              "y = MatMul(p, q) }",
+)
+def both_operands_scaled(m: Match) -> Outcome:
+    if m.a.is_constant or m.b.is_constant or not (moderate_constant(m.c) and moderate_constant(m.d)):
+        return refuse("a constant operand, or a scale that is not of moderate size")
+    if not (is_one_number(m.c, m.a) and is_one_number(m.d, m.b)):
+        return refuse("the scales are not one number each")
+    first, second = sizes(m.c), sizes(m.d)
+    if first is None or second is None or first[1] > 1 or second[1] > 1:
+        return refuse("a scale above 1 could overflow in one operand where it does not in both")
+    return {"e": fold("Mul", scalar(m.a.dtype, number(m.c) or 0.0), scalar(m.a.dtype, number(m.d) or 0.0))}
+
+
+def is_one_number(scale: Operand, value: Operand) -> bool:
+    """All axes of the scale are of size 1, and it adds none to the value's."""
+    return all(dim == 1 for dim in scale.shape) and scale.rank <= value.rank

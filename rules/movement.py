@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .declare import Match, Outcome, refuse, rule
+from graphs.dims import exact_quotient, mul
+
+from .declare import Match, Outcome, Rule, refuse, rule, term
 
 FAMILY = "movement"
 
@@ -77,3 +79,41 @@ def transpose_of_ones(m: Match) -> Outcome:
 )
 def expand_same(m: Match) -> Outcome:
     return None if m.x.shape == tuple(m["s"]) else refuse("the shape changes")
+
+
+# Blocks of pixels ------------------------------------------------------------------------------------------
+
+
+def _blocks(op: str, mode: str, perm: tuple[int, ...], inner: str, outer: str) -> Rule:
+    head = f"graph opset 17 (x: float32[n, {'8, 3, 5' if op == 'DepthToSpace' else '2, 6, 10'}]) -> (y) {{ "
+    turn = f"t = Reshape(x, shape={inner}) u = Transpose(t, perm=%s) y = Reshape(u, shape={outer}) }}"
+
+    @rule(
+        family=FAMILY, exactness="exact",
+        meaning=f"Blocks of pixels taken apart, moved and joined are {op}" + (f" ({mode})." if mode else "."),
+        before=f"Reshape(Transpose(Reshape(x, shape=s), perm=[{', '.join(map(str, perm))}]), shape=t)",
+        example=head + turn % list(perm), near_miss=head + turn % [0, 1, 3, 2, 4, 5],
+    )
+    def guard(m: Match) -> Outcome:
+        if m.x.rank != 4 or len(m["s"]) != 6 or len(m["t"]) != 4:
+            return refuse("not pictures taken apart into blocks")
+        parts = tuple(m["s"])
+        block = parts[{"DCR": 1, "CRD": 2, "": 3}[mode]]
+        if not isinstance(block, int) or block < 2:
+            return refuse("the size of the blocks is not known")
+        batch, channels, height, width = m.x.shape if op == "DepthToSpace" else m["t"]
+        planes = exact_quotient(channels, block * block)
+        wanted = {"DCR": (batch, block, block, planes, height, width),
+                  "CRD": (batch, planes, block, block, height, width),
+                  "": (batch, planes, height, block, width, block)}[mode]
+        joined = (batch, planes, mul(height, block), mul(width, block))
+        if planes is None or parts != wanted or (m["t"] if op == "DepthToSpace" else m.x.shape) != joined:
+            return refuse(f"what is taken apart and joined are no blocks of {block} pixels")
+        return term(op, m.x, blocksize=block, mode=mode) if mode else term(op, m.x, blocksize=block)
+
+    return guard.renamed("blocks-as-" + ("depth-to-space-" + mode.lower() if mode else "space-to-depth"))
+
+
+BLOCKS = [_blocks("DepthToSpace", "DCR", (0, 3, 4, 1, 5, 2), "[0, 2, 2, 2, 3, 5]", "[0, 2, 6, 10]"),
+          _blocks("DepthToSpace", "CRD", (0, 1, 4, 2, 5, 3), "[0, 2, 2, 2, 3, 5]", "[0, 2, 6, 10]"),
+          _blocks("SpaceToDepth", "", (0, 3, 5, 1, 2, 4), "[0, 2, 3, 2, 5, 2]", "[0, 8, 3, 5]")]

@@ -8,7 +8,7 @@ from graphs.constants import Constant
 from graphs.dtypes import numpy_dtype
 
 from .declare import Leaf, Match, Operand, Outcome, Refusal, Rule, refuse, rule, term
-from .values import COMMON_FLOATS, finite_constant, is_number, number, splat_of
+from .values import COMMON_FLOATS, finite_constant, is_number, moderate_constant, number, splat_of
 
 FAMILY = "normalization"
 _X = "graph opset 17 (x: float32[n, 2, 4]) -> (y)"
@@ -249,3 +249,76 @@ def log_softmax_parts(m: Match) -> Outcome:
 )
 def log_of_softmax(m: Match) -> Outcome:
     return None
+
+
+# Parameters inside -----------------------------------------------------------------------------------------
+
+_INSIDE = {
+    "reciprocal": ("Mul({d}, Mul(Reciprocal(Sqrt({v})), $g))",
+                   "r = Sqrt(a) i = Reciprocal(r) f = Mul(i, g) y = Mul({d}, f)"),
+    "quotient": ("Mul({d}, Div($g, Sqrt({v})))", "r = Sqrt(a) f = Div(g, r) y = Mul({d}, f)"),
+    "scaled-first": ("Div(Mul({d}, $g), Sqrt({v}))", "r = Sqrt(a) f = Mul({d}, g) y = Div(f, r)"),
+}  # fmt: skip
+
+
+def _scale_inside(op: str, opset: int, form: str) -> Rule:
+    value = _CENTRED if op == "LayerNormalization" else "x"
+    pattern, text = _INSIDE[form]
+    variance = f"Add(ReduceMean(Mul({value}, {value}), axes=a, keepdims=1), $eps)"
+    letter = "d" if op == "LayerNormalization" else "x"
+    body = (_MEAN if op == "LayerNormalization" else "") + f"q = Mul({letter}, {letter}) " + _END
+    head = f"graph opset {opset} (x: float32[n, 2, 4]) -> (y) {{ g = constant float32[4] [1, 2, 3, 4] "
+
+    @rule(
+        family=FAMILY, exactness="rounding", meaning=f"{op} whose scale stands before the division.",
+        before=pattern.format(d=value, v=variance),
+        example=head + body + text.format(d=letter) + " }",
+        near_miss=head.replace("[4] [1, 2, 3, 4]", "[2, 1] [1, 2]") + body + text.format(d=letter) + " }",
+    )
+    def guard(m: Match) -> Outcome:
+        sizes, epsilon = _tail(m.x, m["a"]), _epsilon(m.eps)
+        if isinstance(sizes, Refusal):
+            return sizes
+        axis = m.x.rank - len(sizes)
+        scale = _parameter(m.g, m.x, axis)
+        if epsilon is None or any(dim != 1 for dim in m.eps.shape) or scale is None:
+            return refuse("epsilon is not one small number, or the scale varies along other axes")
+        if not moderate_constant(m.g):
+            return refuse("the scale is not of moderate size: it might overflow before the division")
+        return term(op, m.x, scale, axis=axis, epsilon=epsilon)
+
+    return guard.renamed(f"{op.lower()}-{form}")
+
+
+SCALE_INSIDE = [_scale_inside(op, opset, form) for op, opset in (("LayerNormalization", 17), ("RMSNormalization", 23))
+                for form in _INSIDE]
+
+
+@rule(
+    family=FAMILY, exactness="rounding",
+    meaning="LayerNormalization over all spatial axes with a scale and a shift for each channel is "
+            "InstanceNormalization.",
+    before="Add(Mul(n:LayerNormalization(x, $one), $g), $b)",
+    example="graph opset 17 (x: float32[n, 2, 4]) -> (y) { one = constant float32[4] [1, 1, 1, 1] "
+            "g = constant float32[2, 1] [1, 2] b = constant float32[2, 1] [4, 3] "
+            "t = LayerNormalization(x, one) s = Mul(t, g) y = Add(s, b) }",
+    near_miss="graph opset 17 (x: float32[n, 2, 4]) -> (y) { one = constant float32[4] [1, 1, 1, 1] "
+              "g = constant float32[4] [1, 2, 3, 4] b = constant float32[2, 1] [4, 3] "
+              "t = LayerNormalization(x, one) s = Mul(t, g) y = Add(s, b) }",
+)
+def layer_norm_as_instance_norm(m: Match) -> Outcome:
+    if m.x.rank < 3 or m.n.attrs["axis"] != 2 or m.n.output or not is_number(m.one, 1.0) or m.x.dtype != "float32":
+        return refuse("not all spatial axes, or there is a scale already")
+    scale, bias = (_per_channel(each, m.x) for each in (m.g, m.b))
+    if scale is None or bias is None:
+        return refuse("scale and shift are not one number for each channel")
+    return term("InstanceNormalization", m.x, scale, bias, epsilon=m.n.attrs["epsilon"])
+
+
+def _per_channel(operand: Operand, x: Operand) -> Leaf | None:
+    """A constant with one value for each channel, as a vector."""
+    channels = x.shape[1]
+    wanted = (1,) * (operand.rank - x.rank + 1) + (channels,) + (1,) * (x.rank - 2)
+    if not isinstance(channels, int) or operand.shape != wanted:
+        return None
+    return term("Reshape", operand, shape=(channels,))

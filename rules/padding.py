@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from .declare import Match, NodeView, Outcome, Rule, refuse, rule, term
+from .slicing import slice_rows
 from .values import is_float
 
 FAMILY = "movement"
@@ -200,3 +202,89 @@ def maximum_of_one(m: Match) -> Outcome:
 )
 def global_average_of_one(m: Match) -> Outcome:
     return None if all(dim == 1 for dim in m.x.shape[2:]) else refuse("a spatial axis holds more than one element")
+
+
+@rule(
+    family=FAMILY, exactness="finite",
+    meaning="A MaxPool pads with minus infinity itself (what it makes of NaN is not defined).",
+    before="o:MaxPool(p:Pad(x))",
+    example="graph opset 17 (x: float32[n, 2, 5, 5]) -> (y) "
+            "{ t = Pad(x, pads=[0, 0, 1, 1, 0, 0, 1, 1], constant_value=-inf) y = MaxPool(t, kernel_shape=[3, 3]) }",
+    near_miss="graph opset 17 (x: float32[n, 2, 5, 5]) -> (y) "
+              "{ t = Pad(x, pads=[0, 0, 1, 1, 0, 0, 1, 1], constant_value=0.0) y = MaxPool(t, kernel_shape=[3, 3]) }",
+)
+def pad_then_max_pool(m: Match) -> Outcome:
+    padding, attrs = padding_of(m.p), m.o.attrs
+    kernel = attrs["kernel_shape"]
+    if not is_float(m.x) or padding is None or len(m.p.args) != 1 or pad_value(m.p) != -math.inf or m.o.output:
+        return refuse("the Pad does not fill in minus infinity, or the positions are asked for")
+    if attrs["auto_pad"] != "NOTSET" or attrs["ceil_mode"] or any(size != 1 for size in attrs["dilations"] or ()):
+        return refuse("the pool pads by a rule of its own, or its window has holes")
+    spatial = len(kernel)
+    old = attrs["pads"] or (0,) * (2 * spatial)
+    pads = tuple(old[side * spatial + axis] + padding[2 + axis][side] for side in (0, 1) for axis in range(spatial))
+    if any(map(any, padding[:2])) or min(pads) < 0:
+        return refuse("batch or channels are padded, or something is cut off")
+    if any(pads[axis] >= kernel[axis % spatial] for axis in range(2 * spatial)):
+        return refuse("a window would lie in the padding alone")
+    return term("MaxPool", m.x, **{**attrs, "pads": pads})
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="A Slice that keeps all of what was padded only cuts padding off.",
+    before="s:Slice(p:Pad(x))",
+    example="graph opset 17 (x: float32[n, 4]) -> (y) "
+            "{ t = Pad(x, pads=[0, 2, 0, 2]) y = Slice(t, starts=[1], ends=[7], axes=[1]) }",
+    near_miss="graph opset 17 (x: float32[n, 4]) -> (y) "
+              "{ t = Pad(x, pads=[0, 2, 0, 2]) y = Slice(t, starts=[3], ends=[8], axes=[1]) }",
+)
+def slice_of_pad(m: Match) -> Outcome:
+    padding, rows = padding_of(m.p), slice_rows(m.s.attrs)
+    if padding is None or rows is None or len(m.p.args) != 1 or pad_value(m.p) is None:
+        return refuse("the pads or the range are not known, or the Pad repeats elements")
+    left = list(padding)
+    for axis, (start, end, step) in rows.items():
+        size, (before, after) = m.x.shape[axis], padding[axis]
+        if not isinstance(size, int) or step != 1 or min(before, after) < 0:
+            return refuse("the size is not known, or the range skips elements")
+        taken = range(before + size + after)[start:end]
+        if len(taken) == 0 or taken[0] > before or taken[-1] + 1 < before + size:
+            return refuse("the range cuts elements off")
+        left[axis] = (before - taken[0], taken[-1] + 1 - before - size)
+    if not any(map(any, left)):
+        return m.x
+    pads = tuple(pair[0] for pair in left) + tuple(pair[1] for pair in left)
+    return term("Pad", m.x, mode="constant", pads=pads, constant_value=m.p.attrs["constant_value"])
+
+
+# Tile ------------------------------------------------------------------------------------------------------
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Two Tiles in a row are one.",
+    before="Tile(Tile(x, repeats=r), repeats=s)", after="Tile(x, repeats=t)",
+    example="graph opset 17 (x: float32[n, 3]) -> (y) { t = Tile(x, repeats=[1, 2]) y = Tile(t, repeats=[3, 2]) }",
+    near_miss="graph opset 17 (x: float32[n, 3]) -> (y) { t = Tile(x, repeats=[1, 2]) y = Relu(t) }",
+)
+def tile_tile(m: Match) -> Outcome:
+    if not isinstance(m["r"], tuple) or not isinstance(m["s"], tuple):
+        return refuse("the repeats are not known")
+    return {"t": tuple(first * second for first, second in zip(m["r"], m["s"], strict=True))}
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="A Tile along axes of one element is an Expand.",
+    before="Tile(x, repeats=r)", after="Expand(x, shape=s)",
+    example="graph opset 17 (x: float32[1, 3]) -> (y) { y = Tile(x, repeats=[4, 1]) }",
+    near_miss="graph opset 17 (x: float32[1, 3]) -> (y) { y = Tile(x, repeats=[4, 2]) }",
+)
+def tile_of_ones(m: Match) -> Outcome:
+    repeats = m["r"]
+    if not isinstance(repeats, tuple) or 0 in repeats:
+        return refuse("the repeats are not known, or nothing is left")
+    if any(count != 1 and size != 1 for count, size in zip(repeats, m.x.shape, strict=True)):
+        return refuse("an axis of several elements is repeated")
+    return {"s": m.root.type.shape}

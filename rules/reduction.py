@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .declare import Match, Outcome, Rule, refuse, rule
+from .declare import Match, Outcome, Rule, refuse, rule, term
 from .values import close, is_float, number
 
 FAMILY = "reduction"
@@ -140,7 +140,8 @@ def _removed(op: str) -> Rule:
     return guard.renamed(f"reshape-of-{op.lower()}")
 
 
-RESHAPED = [_removed(op) for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")]
+RESHAPED = [_removed(op) for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1",
+                                    "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")]
 
 
 @rule(
@@ -180,3 +181,39 @@ def log_sum_exp(m: Match) -> Outcome:
     return None if is_float(m.x) else refuse("not a float")
 
 
+def _arg_removed(op: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="exact", meaning=f"{op} drops or keeps its axis as a Reshape after it asks for.",
+        before=f"Reshape(c:{op}(x, axis=a, keepdims=k), shape=s)",
+        example=f"{_X} {{ t = {op}(x, axis=2, keepdims=1) y = Squeeze(t, axes=[2]) }}",
+        near_miss=f"graph opset 17 (x: float32[n, 3, 3]) -> (y) "
+                  f"{{ t = {op}(x, axis=2, keepdims=1) y = Reshape(t, shape=[0, 1, 3]) }}",
+    )
+    def guard(m: Match) -> Outcome:
+        shape = list(m.x.shape)
+        shape[m["a"] : m["a"] + 1] = [] if m["k"] else [1]
+        if tuple(shape) != tuple(m["s"]):
+            return refuse("another shape")
+        return term(op, m.x, **{**m.c.attrs, "keepdims": 0 if m["k"] else 1})
+
+    return guard.renamed(f"reshape-of-{op.lower()}")
+
+
+ARG_RESHAPED = [_arg_removed(op) for op in ("ArgMax", "ArgMin")]
+
+
+def _of_elementwise(op: str, before: str, inner: str, meaning: str) -> Rule:
+    @rule(
+        family=FAMILY, exactness="rounding", meaning=meaning, before=before, after=f"{op}(x, axes=a, keepdims=k)",
+        example=f"{_X} {{ {inner} }}", near_miss=f"{_X.replace('float32', 'int32')} {{ {inner} }}",
+    )
+    def guard(m: Match) -> Outcome:
+        return None if is_float(m.x) and m["a"] and all(dim != 0 for dim in m.x.shape) else refuse("not a float")
+
+    return guard.renamed(f"as-{op.lower()}")
+
+
+OF_ELEMENTWISE = [
+    _of_elementwise("ReduceL1", "ReduceSum(Abs(x), axes=a, keepdims=k)", "t = Abs(x) y = ReduceSum(t, axes=[2])",
+                    "A sum of absolute values is the L1 norm."),
+]

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graphs.constants import Constant
 from graphs.dims import DimLike, Expr, add
 
 from .declare import Leaf, Match, NodeView, Operand, Outcome, Rule, refuse, rule, term
-from .values import UNARY, splat_of
+from .values import UNARY, number, splat_of
 
 FAMILY = "movement"
 _END = 2**63 - 1
 Row = tuple[int, int, int]  # start, end, step of a Slice along one axis
 
 
-def _rows(attrs: object) -> dict[int, Row] | None:
+def slice_rows(attrs: object) -> dict[int, Row] | None:
     """Axis -> (start, end, step); None where they are not all known."""
     names = ("axes", "starts", "ends", "steps")
     values = [attrs[name] for name in names]  # type: ignore[index]
@@ -51,7 +52,7 @@ def _ordered(first: int, second: int) -> bool:
     near_miss="graph opset 17 (x: float32[6, 6]) -> (y) { y = Slice(x, starts=[-1], ends=[-7], axes=[0], steps=[-1]) }",
 )
 def slice_all(m: Match) -> Outcome:
-    rows = _rows(m.s.attrs)
+    rows = slice_rows(m.s.attrs)
     if rows is None or any((start, step) != (0, 1) for start, _, step in rows.values()):
         return refuse("it does not start at 0 with steps of 1")
     return None
@@ -85,7 +86,7 @@ def _composed(size: DimLike, inner: Row, outer: Row) -> Row | None:
               "y = Slice(t, starts=[1], ends=[4], axes=[1]) }",
 )
 def slice_slice(m: Match) -> Outcome:
-    inner, outer = _rows(m.i.attrs), _rows(m.o.attrs)
+    inner, outer = slice_rows(m.i.attrs), slice_rows(m.o.attrs)
     if inner is None or outer is None:
         return refuse("a range is not known")
     rows = dict(inner)
@@ -110,7 +111,7 @@ def slice_slice(m: Match) -> Outcome:
               "{ t = Concat(x, z, axis=1) y = Slice(t, starts=[1], ends=[5], axes=[1]) }",
 )
 def slice_of_concat(m: Match) -> Outcome:
-    rows, axis = _rows(m.s.attrs), m["a"]
+    rows, axis = slice_rows(m.s.attrs), m["a"]
     if rows is None or axis not in rows:
         return refuse("the range is not known or runs along another axis")
     start, end, step = rows[axis]
@@ -181,7 +182,7 @@ def concat_empty(m: Match) -> Outcome:
 
 def _slice_along(piece: Operand, axis: int) -> tuple[NodeView, Operand, Row] | None:
     for view in piece.forms("Slice"):
-        rows = _rows(view.attrs)
+        rows = slice_rows(view.attrs)
         source = view.args[0]
         if rows is not None and list(rows) == [axis] and rows[axis][2] == 1 and source is not None:
             return view, source, rows[axis]
@@ -312,14 +313,14 @@ def concat_of_scaled(m: Match) -> Outcome:
         return refuse("one input only")
     for op in ("Mul", "Add", "Sub", "Div", "Max", "Min"):
         for first in m.xs[0].forms(op):
-            number = next((arg for arg in first.args[1:] + first.args[:1] if arg is not None
+            factor = next((arg for arg in first.args[1:] + first.args[:1] if arg is not None
                            and splat_of(arg) is not None and all(dim == 1 for dim in arg.shape)), None)
-            found = [_with_number(piece, op, number) for piece in m.xs] if number is not None else [None]
-            if number is None or not all(each is not None and each[1].rank >= number.rank for each in found):
+            found = [_with_number(piece, op, factor) for piece in m.xs] if factor is not None else [None]
+            if factor is None or not all(each is not None and each[1].rank >= factor.rank for each in found):
                 continue
             for each in found:
                 m.use(each[0])  # type: ignore[index]
-            return term(op, term("Concat", *(each[1] for each in found), axis=m["a"]), number)  # type: ignore[index]
+            return term(op, term("Concat", *(each[1] for each in found), axis=m["a"]), factor)  # type: ignore[index]
     return refuse("the inputs do not come from one and the same operator with one number")
 
 
@@ -400,3 +401,60 @@ def gather_all(m: Match) -> Outcome:
 )
 def gather_gather(m: Match) -> Outcome:
     return None if m.i.rank == 1 else refuse("the inner positions are no vector")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="A lookup at constant positions inside one input of a Concat is a lookup in that input.",
+    before="Gather(Concat(*xs, axis=a), $i, axis=a)",
+    example="graph opset 17 (x: float32[n, 2], z: float32[n, 3]) -> (y) "
+            "{ i = constant int64[2] [4, -3] t = Concat(x, z, axis=1) y = Gather(t, i, axis=1) }",
+    near_miss="graph opset 17 (x: float32[n, 2], z: float32[n, 3]) -> (y) "
+              "{ i = constant int64[2] [1, 2] t = Concat(x, z, axis=1) y = Gather(t, i, axis=1) }",
+)
+def gather_of_concat(m: Match) -> Outcome:
+    positions, sizes = m.i.array, [piece.shape[m["a"]] for piece in m.xs]
+    if positions is None or positions.size == 0 or len(m.xs) < 2:
+        return refuse("the positions are not known")
+    if not all(isinstance(size, int) for size in sizes):
+        return refuse("the place of the pieces is not known")
+    total, offset = sum(sizes), 0  # type: ignore[arg-type]
+    positions = np.where(positions < 0, positions + total, positions)
+    for piece, size in zip(m.xs, sizes, strict=True):
+        if offset <= positions.min() and positions.max() < offset + size:  # type: ignore[operator]
+            return term("Gather", piece, Constant.of((positions - offset).astype(np.int64)), axis=m["a"])
+        offset += size  # type: ignore[operator]
+    return refuse("the positions lie in several inputs, or outside")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="A lookup at one constant position that keeps its axis is a Slice.",
+    before="Reshape(Gather(x, $i, axis=a), shape=s)",
+    example="graph opset 17 (x: float32[n, 3]) -> (y) "
+            "{ i = constant int64[] -1 t = Gather(x, i, axis=1) y = Unsqueeze(t, axes=[1]) }",
+    near_miss="graph opset 17 (x: float32[n, 3]) -> (y) "
+              "{ i = constant int64[] 1 t = Gather(x, i, axis=1) y = Unsqueeze(t, axes=[0]) }",
+)
+def gather_as_slice(m: Match) -> Outcome:
+    position, axis = number(m.i), m["a"]
+    if position is None or m.i.rank != 0:
+        return refuse("not one known position")
+    kept = tuple(1 if place == axis else size for place, size in enumerate(m.x.shape))
+    if tuple(m["s"]) != kept:
+        return refuse("the axis does not stay")
+    start = int(position)
+    return _slice(m.x, {axis: (start, start + 1 if start != -1 else _END, 1)})
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="A Split into one part does nothing.",
+    before="s:Split(x)", after="x",
+    example="graph opset 17 (x: float32[n, 3]) -> (y) { y = Split(x, axis=1, split=[3]) }",
+    near_miss="graph opset 17 (x: float32[n, 3]) -> (y, z) { y, z = Split(x, axis=1, split=[3, 0]) }",
+)
+def split_into_one(m: Match) -> Outcome:
+    sizes = m.s.attrs["split"]
+    one = len(sizes) == 1 if isinstance(sizes, tuple) else m.s.attrs["num_outputs"] == 1
+    return None if one else refuse("there are several parts")
