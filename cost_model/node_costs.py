@@ -82,6 +82,10 @@ class NodeCosts:
         """What a node of a graph costs. Types must have been inferred."""
         return self.cost_of(spec_of(graph, node, self.sizes))
 
+    def know(self, graph: Graph, node: Node, cost: Cost) -> None:
+        """What a node costs that is measured in another way: a Fused one."""
+        self._costs[self.signature(spec_of(graph, node, self.sizes))] = cost
+
     def signature(self, spec: NodeSpec) -> str:
         """The key that the node's cost is filed under."""
         return self.target.key(self._sized(spec), self.threads)

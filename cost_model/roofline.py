@@ -8,7 +8,7 @@ from typing import Any
 
 from graphs.constants import Constant
 from graphs.dims import Expr, evaluate
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, is_fused
 from graphs.operators.control_flow import stays_true
 
 from .costs import NodeSpec
@@ -132,6 +132,9 @@ def _count(graph: Graph, device: _Device, outer: Mapping[str, Constant], constan
         if uses and all(name in folded for name in uses):  # computed when the model is loaded
             folded.update(node.outputs)
             continue
+        if is_fused(node):
+            _count_fused(graph, node, device, found)
+            continue
         if node.holds_graphs:
             _count_bodies(graph, node, device, visible, constants, found)
             continue
@@ -157,6 +160,20 @@ def _work(graph: Graph, node: Node, spec: NodeSpec, sizes: Mapping[str, int]) ->
     if any(name and type_ is None for name, type_ in zip(node.outputs, outputs)):
         return node_work(spec)
     return work(spec.op, spec.domain, spec.attrs, [None if each.absent else each.type for each in spec.inputs], outputs)
+
+
+def _count_fused(graph: Graph, node: Node, device: _Device, found: _Count) -> None:
+    """Add a node that runs as one kernel: the work of its body, the bytes that enter and leave it."""
+    body = node.attrs["body"]
+    assert isinstance(body, Graph)
+    inside = _count(body, device, {}, {})
+    types = [static_type(graph.type_of(name), device.sizes) for name in (*node.inputs, *node.outputs) if name]
+    moved = sum(type_.static_bytes or 0.0 for type_ in types if type_ is not None)
+    found.launches += 1
+    found.unknown += bool(inside.unknown) or None in types
+    found.flops += inside.flops
+    found.traffic += moved
+    found.kernels += device.peaks.seconds(inside.flops, moved) + device.launch
 
 
 def _count_bodies(graph: Graph, node: Node, device: _Device, visible: Mapping[str, Constant],

@@ -97,6 +97,7 @@ class Node:
 
 
 FUSED = "egraft", "Fused"  # domain and operator of a node that runs as one kernel, and means what its body says
+FUSED_VERSION = 1
 
 
 def is_fused(node: Node) -> bool:

@@ -18,7 +18,7 @@ from .constants import Constant
 from .dims import parse_dim, unquote_name
 from .errors import InvalidModel, ParseError
 from .inference import infer
-from .ir import Graph, Node
+from .ir import FUSED_VERSION, Graph, Node, is_fused
 from .operators import RUNTIME, find
 from .structure import FLATTEN, MAX_NESTING, TOO_DEEP, structure_problems
 from .types import OtherType, RawAttribute, TensorType, Type
@@ -287,7 +287,9 @@ class Parser:
             attrs = {name: plain(value) for name, value in attrs.items()}
         while record is not None and inputs and not inputs[-1]:
             inputs.pop()
-        return Node(op, tuple(inputs), outputs, attrs, domain, version=version, overload=overload)
+        node = Node(op, tuple(inputs), outputs, attrs, domain, version=version, overload=overload)
+        node.version = FUSED_VERSION if is_fused(node) else version
+        return node
 
     def argument(self, inputs: list[str], attrs: dict[str, object]) -> None:
         """An input (nothing for an absent one) or `name=value`."""

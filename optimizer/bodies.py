@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from graphs.constants import Constant
-from graphs.ir import Graph, NameSupply
+from graphs.ir import Graph, NameSupply, is_fused
 from graphs.types import Type
 
 Improve = Callable[[Graph], Graph]
@@ -28,7 +28,7 @@ def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Typ
     changed: list[str] = []
     for node in graph.nodes:
         for name, value in list(node.attrs.items()):
-            if not isinstance(value, Graph):
+            if not isinstance(value, Graph) or is_fused(node):
                 continue
             inside = improve_bodies(value, improve, types, constants, outermost)
             better = _improve_one(outermost, value, improve, types, constants)
@@ -77,7 +77,7 @@ def make_names_unique(graph: Graph) -> None:
 
 def _unique(graph: Graph, supply: NameSupply) -> None:
     for node in graph.nodes:
-        for body in node.graphs:
+        for body in () if is_fused(node) else node.graphs:  # a Fused one's body becomes a function
             own = [*body.inputs, *body.constants, *(out for inner in body.nodes for out in inner.outputs if out)]
             renaming = {name: supply.fresh(name) for name in dict.fromkeys(own)}
             renaming = {old: new for old, new in renaming.items() if old != new}

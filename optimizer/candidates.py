@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphs.ir import Graph
 from search.steps import Step
+
+if TYPE_CHECKING:
+    from search.fusions import Fusion
 
 
 @dataclass
 class Candidate:
     """A graph that extraction built, with its trace when it is asked for. `rewrites`: the steps from the graph that was
-    searched; `steps`: the rows of the whole trace."""
+    searched; `steps`: the rows of the whole trace, and `replayed` the graph that they lead to, where inner values may
+    have other names; `fusions`: the kinds of Fused nodes."""
 
     name: str
     graph: Graph
     rewrites: Callable[[], list[Step]]
     predicted: float | None = None
     steps: Callable[[], list[dict[str, Any]]] = list
+    replayed: Callable[[], Graph] = Graph
+    fusions: list[Fusion] = field(default_factory=list)
 
 
 @dataclass
@@ -34,3 +40,4 @@ class Improved:
     statistics: dict[str, Any] = field(default_factory=dict)
     predicted_input: float | None = None
     cost_source: str = ""
+    fusions: dict[str, Any] = field(default_factory=dict)  # what was tried, where the target takes fusions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,13 @@ from graphs.wording import counted
 from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
 from search import budget as budgets
+from search.fusions import TARGET, FusionBudget
 
 from .options import Options, check_threads
 from .sizing import first_sizes, sizes_that_run
+
+if TYPE_CHECKING:
+    from search.fusions import Explorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class Effort:
     extract_seconds: float
     compare: Settings
     rounds: int  # of measuring what an extraction chose and extracting again
+    fusions: FusionBudget
 
 
 # No node of a model reaches these: runtimes then keep to one thread, and its processor time can be measured.
@@ -43,9 +48,11 @@ SMALL_FLOPS = 2e6
 SMALL_BYTES = 1 << 19
 
 EFFORTS = {
-    "low": Effort(budgets.LOW, 3.0, 2.0, Settings(budget=2.0, max_rounds=30), 1),
-    "normal": Effort(budgets.NORMAL, 12.0, 6.0, Settings(budget=10.0), 3),
-    "high": Effort(budgets.HIGH, 60.0, 60.0, Settings(budget=30.0, max_rounds=300), 5),
+    "low": Effort(budgets.LOW, 3.0, 2.0, Settings(budget=2.0, max_rounds=30), 1,
+                  FusionBudget(candidates=24, seconds=20.0)),
+    "normal": Effort(budgets.NORMAL, 12.0, 6.0, Settings(budget=10.0), 3, FusionBudget()),
+    "high": Effort(budgets.HIGH, 60.0, 60.0, Settings(budget=30.0, max_rounds=300), 5,
+                   FusionBudget(candidates=400, seconds=300.0)),
 }
 
 
@@ -62,6 +69,7 @@ class Context:
     sizes: dict[str, int]
     threads: int
     feeds: dict[str, np.ndarray] | None = None
+    explorer: Explorer | None = None  # of fusions, where the target takes them
     more_sizes: list[dict[str, int]] = field(default_factory=list)  # at which the winner must not be slower either
     warnings: list[str] = field(default_factory=list)
 
@@ -124,7 +132,17 @@ def open_context(graph: Graph, options: Options) -> Context:
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
     more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []
-    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, more)
+    explorer = _explorer(options, target, timings, threads)
+    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, more)
+
+
+def _explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer | None:
+    if target.name != TARGET or options.objective != "time" or options.stages != "all":
+        return None
+    from search.fusions import Explorer
+
+    budget = EFFORTS[options.effort].fusions
+    return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget)
 
 
 def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) -> int:

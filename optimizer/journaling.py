@@ -10,6 +10,7 @@ from graphs.ir import Graph
 from . import journal
 from .normalize import Named, exactness
 
+FUSION = "fusion"  # the kind of steps that make Fused nodes
 SHOWN = 12  # lines of a step's before and after
 
 

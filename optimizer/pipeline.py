@@ -17,12 +17,13 @@ from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.structure import check_outputs
 from runtime.training.preview import without_training_operators
+from search.fusions import TARGET
 
 from . import finalists
 from .candidates import Improved
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
-from .journaling import Journal
+from .journaling import FUSION, Journal
 from .options import Options
 from .progress import Clock, Progress
 from .reporting import assemble
@@ -75,9 +76,11 @@ class Pipeline:
     def __init__(self, graph: Graph, options: Options, clock: Clock) -> None:
         check_outputs(graph)
         infer(graph)
-        self.original = graph
+        fused = _fused_again(graph)
         self.clock = clock
-        self.context: Context = open_context(graph, options)
+        self.context: Context = open_context(fused, options)
+        # Elsewhere normalization puts the bodies in the place of the calls.
+        self.original = fused if self.context.target.name.startswith(TARGET) else graph
         self.dropped: list[dict[str, Any]] = []
 
     def run(self) -> Result:
@@ -121,6 +124,9 @@ class Pipeline:
                              "after": step["after"] if step else []})
         self.context.warn(f"a result failed validation and was dropped; the guilty step is {rule or 'not known'}: "
                           "this is a defect of egraft, please report it")
+        if step is not None and step.get("kind") == FUSION and self.context.explorer is not None:
+            self.context.explorer.refused.add(step["fusion"]["signature"])
+            return True
         kept = [each for each in self.context.rules if each.name != rule]
         found = len(kept) < len(self.context.rules)
         self.context.rules = kept
@@ -129,3 +135,11 @@ class Pipeline:
     def _model(self) -> dict[str, Any]:
         return {"name": self.original.name, "nodes": self.original.node_count(), "opset": self.original.opset}
 
+
+def _fused_again(graph: Graph) -> Graph:
+    """With Fused nodes in the place of the functions that an optimized file has for them."""
+    if not graph.functions:
+        return graph
+    from runtime.fused_functions import fused_again
+
+    return fused_again(graph)

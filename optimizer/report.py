@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from graphs.ir import Graph
+from graphs.ir import Graph, is_fused
 from graphs.wording import counted
 
 from .roofline_report import table
@@ -15,10 +15,13 @@ REPORT_VERSION = 1
 
 
 def operators(graph: Graph) -> dict[str, int]:
-    """Operator -> number of nodes, nested graphs included, most frequent first."""
+    """Operator -> number of nodes, nested graphs included, most frequent first. A Fused node is one."""
     counts: Counter[str] = Counter()
-    for each in graph.walk():
-        counts.update(f"{node.domain}.{node.op}" if node.domain else node.op for node in each.nodes)
+    waiting = [graph]
+    while waiting:
+        for node in waiting.pop().nodes:
+            counts[f"{node.domain}.{node.op}" if node.domain else node.op] += 1
+            waiting += [] if is_fused(node) else node.graphs
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
@@ -29,7 +32,8 @@ def constant_bytes(graph: Graph) -> int:
 
 def describe(graph: Graph) -> dict[str, Any]:
     """Size of a graph: nodes, bytes of constants, operators."""
-    return {"nodes": graph.node_count(), "constant_bytes": constant_bytes(graph), "operators": operators(graph)}
+    counts = operators(graph)
+    return {"nodes": sum(counts.values()), "constant_bytes": constant_bytes(graph), "operators": counts}
 
 
 def summary(report: Mapping[str, Any]) -> str:
@@ -54,7 +58,7 @@ def summary(report: Mapping[str, Any]) -> str:
     if roofline:
         rows = [(name, roofline[name]) for name in ("before", "after")]
         lines += ["roofline", *(f"  {line}" for line in table(rows))]
-    lines += _special_lines(report)
+    lines += [*_fusion_lines(report.get("fusions")), *_special_lines(report)]
     validation = report.get("validation")
     if validation:
         lines.append(f"validated  {validation.get('summary', '')}")
@@ -64,6 +68,24 @@ def summary(report: Mapping[str, Any]) -> str:
     for warning in report.get("warnings", []):
         lines.append(f"warning    {warning}")
     return "\n".join(lines)
+
+
+def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
+    """How many kernels were tried, and those of the result."""
+    if not found:
+        return []
+    if found["note"]:
+        return [f"fusions    none: {found['note']}"]
+    counts = found["counts"]
+    words = [f"{counts.get('generated', 0)} generated",
+             *(f"{counts[name]} {name}" for name in ("impossible", "faulty", "crashed") if counts.get(name)),
+             f"{counts.get('measured', 0)} measured now", f"{counts.get('known', 0)} known"]
+    lines = [f"fusions    {counted(counts['unique'], 'kind')} in {counted(counts['sets'], 'set')} of nodes: "
+             f"{', '.join(words)}; {counted(sum(row['count'] for row in found['chosen']), 'kernel')} in the result"]
+    for row in found["chosen"]:
+        lines.append(f"  {row['count']} x {row['label']}: {' '.join(row['operators'])}: "
+                     f"{_seconds(row['unfused_seconds'])} -> {_seconds(row['fused_seconds'])}")
+    return lines
 
 
 def _special_lines(report: Mapping[str, Any]) -> list[str]:

@@ -48,6 +48,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "steps": len(trace.steps),
         "rules_used": used,
         "not_used": [row for row in improved.not_used if row["rule"] not in used],
+        "fusions": _fusions(winner, improved),
         "fusion_candidates": [row.to_dict() for row in fusion_candidates(winner.graph, context.sizes)[:50]],
         "peak_live_bytes": {"before": peak_live_bytes(original, context.sizes),
                             "after": peak_live_bytes(winner.graph, context.sizes)},
@@ -126,6 +127,15 @@ def _finalists(outcome: Outcome) -> list[dict[str, Any]]:
             row.update(measured_row(entry.name, comparison))
         rows.append(row)
     return rows
+
+
+def _fusions(winner: Finalist, improved: Improved) -> dict[str, Any] | None:
+    """What was tried, and what the result has; None for targets without fusions."""
+    if not improved.fusions:
+        return None
+    chosen = next((each.fusions for each in improved.candidates if each.name == winner.name), [])
+    return {**improved.fusions, "chosen": [each.to_dict() for each in chosen],
+            "gain_seconds": sum(each.count * (each.unfused - each.fused) for each in chosen)}
 
 
 def _rules_used(trace: Trace) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from graphs.errors import SearchFailed
@@ -38,6 +39,10 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
         context.warn(f"the search ended early ({error.found}); only normalization was applied")
     improved.refusals.update(refused)
     _finish(graph, context, improved)
+    if context.explorer is not None:
+        from .fusing import fuse_candidates
+
+        fuse_candidates(graph, improved, context, clock)
     return graph, improved
 
 
@@ -67,20 +72,25 @@ def _finish(normalized: Graph, context: Context, improved: Improved) -> None:
         finished = candidate.graph.copy()
         normalize(finished, exact=context.options.precision == "exact")
         make_names_unique(finished)
-        candidate.steps = _traced(context, normalized, candidate.graph, finished, improved.prefix,
-                                  candidate.rewrites)
+        traced = _traced(context, normalized, candidate.graph, finished, improved.prefix, candidate.rewrites)
+        candidate.steps, candidate.replayed = (functools.partial(_part, traced, part) for part in (0, 1))
         candidate.graph = finished
 
 
+def _part(traced: Callable[[], tuple[Any, Any]], part: int) -> Any:
+    return traced()[part]
+
+
 def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, prefix: list[dict[str, Any]],
-            rewriting: Callable[[], list[Step]]) -> Callable[[], list[dict[str, Any]]]:
-    """The whole trace, worked out when it is asked for: normalization, rewrites, and folding what they made constant.
+            rewriting: Callable[[], list[Step]]) -> Callable[[], tuple[list[dict[str, Any]], Graph]]:
+    """The whole trace and the graph that it leads to, worked out when they are asked for: normalization, rewrites, and
+    folding what they made constant.
 
     The last part is worked out on the replayed graph, whose inner names may differ from those of the built one.
     """
 
     @functools.cache
-    def steps() -> list[dict[str, Any]]:
+    def steps() -> tuple[list[dict[str, Any]], Graph]:
         try:
             rewrites = rewriting()
             replayed = replay(normalized, rewrites)
@@ -98,9 +108,10 @@ def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, 
             tail.add("region", "The rewrites as one step: their order could not be rebuilt.", normalized, finished, [],
                      "rounding")
             tail.steps[0]["region"] = True
+            replayed = finished
         middle = [{**row, "copy_of": row["copy_of"] + len(prefix)} if "copy_of" in row else row
                   for row in searching.rows(normalized, rewrites)]
-        return [{**row, "index": index} for index, row in enumerate([*prefix, *middle, *tail.steps])]
+        return [{**row, "index": index} for index, row in enumerate([*prefix, *middle, *tail.steps])], replayed
 
     return steps
 
@@ -110,7 +121,8 @@ def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
     if not any(True for node in graph.nodes for _ in node.graphs):
         return
     before = graph.copy()
-    places = improve_bodies(graph, lambda body: _improve_body(body, context))
+    plain = replace(context, explorer=None)  # in nested graphs nothing is fused
+    places = improve_bodies(graph, lambda body: _improve_body(body, plain))
     if not places:
         return
     make_names_unique(graph)

@@ -47,7 +47,7 @@ class Prices:
     def __init__(self, saturated: Saturated, context: Context) -> None:
         self.saturated = saturated
         self.costs = context.costs
-        self.tiles: list[Tile] = []  # what the target runs as one kernel
+        self.tiles: list[Tile] = []  # what the target runs as one kernel, or a Fused node would
         self._values = _small_constants(saturated)
         self._specs: dict[int, NodeSpec] = {}
         self._signatures: dict[int, str] = {}
@@ -193,9 +193,11 @@ def tell(improved: Improved, saturated: Saturated, selections: Mapping[str, extr
 
 
 def total(selection: extract.Selection, prices: Prices) -> float:
-    """Predicted seconds of a selection: each chosen node once, less what the target saves by joining nodes."""
+    """Predicted seconds of a selection: each chosen node once, less what the target saves by joining nodes. Fused
+    nodes are not there yet."""
     alone = sum(prices(enode) for enode in selection.choice.values())
-    return max(0.0, alone - saved(selection.choice, prices.saturated.outputs, prices.tiles))
+    joined = [tile for tile in prices.tiles if not tile.fused]
+    return max(0.0, alone - saved(selection.choice, prices.saturated.outputs, joined))
 
 
 def select(saturated: Saturated, prices: Prices, context: Context, enter: Callable[[str], None],

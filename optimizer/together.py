@@ -14,12 +14,16 @@ ROUNDS = 3  # of looking what the target makes of the choice, and choosing again
 
 
 def tiles_in(graph: Graph, enodes: list[ENode | None], context: Context) -> list[Tile]:
-    """What the target joins in a graph whose nodes are these e-nodes."""
+    """What the target joins in a graph whose nodes are these e-nodes, and what is faster as a generated kernel."""
     found: list[Tile] = []
     for place, saving in context.costs.neighbourhoods(graph):
         members = [enode for index in place.nodes if (enode := enodes[index]) is not None]
         if len(members) == len(place.nodes):
             found.append(tile_of(members, saving))
+    if context.explorer is not None:
+        from .fusing import tiles_in as fused_tiles
+
+        found += fused_tiles(graph, enodes, context)
     return found
 
 

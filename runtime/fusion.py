@@ -17,7 +17,7 @@ import onnx.helper
 
 from graphs import dims
 from graphs.constants import Constant
-from graphs.ir import Graph, Node, is_fused
+from graphs.ir import FUSED_VERSION, Graph, Node, is_fused
 from graphs.operators import RUNTIME, find, is_pure
 from graphs.text import print_graph
 from graphs.types import TensorType, Type
@@ -169,7 +169,7 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
                                       (graph.nodes[index].origins or (graph.nodes[index].name,)) if name))
         body.opsets = {}  # as a nested graph's: those of the graph around it
         replaced[root] = Node(OP, tuple(inputs), (group.output,), {BODY: body, EXACT: int(exact)}, DOMAIN,
-                              f"fused_{first}", 1, origins=origins)
+                              f"fused_{first}", FUSED_VERSION, origins=origins)
     made.nodes = [replaced.get(index, node) for index, node in enumerate(made.nodes)]
     needed, kept = set(made.outputs), []
     for node in reversed(made.nodes):

@@ -1,4 +1,5 @@
-"""Tiles: e-nodes that the target runs as one kernel if they are chosen together, and what that saves.
+"""Tiles: e-nodes that run as one kernel if they are chosen together, and what that saves: the target joins them when it
+loads the graph, or a kernel is generated for them.
 
 The cost of a graph is then the sum of its nodes less what its tiles save. A tile counts where all its e-nodes are
 chosen and nothing else reads what lies inside it; a tile that costs (a fusion of the runtime's that does not pay) is
@@ -15,17 +16,19 @@ from .saturated import ENode, Saturated
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Indices of e-nodes, the classes that lie inside (all but the last one's), and seconds that are saved."""
+    """Indices of e-nodes, the classes that lie inside (all but the last one's), and seconds that are saved. `fused`:
+    the target does not do it by itself, a Fused node has to be written."""
 
     enodes: frozenset[int]
     inner: frozenset[int]
     saving: float
+    fused: bool = False
 
 
-def tile_of(enodes: Sequence[ENode], saving: float) -> Tile:
+def tile_of(enodes: Sequence[ENode], saving: float, fused: bool = False) -> Tile:
     """The tile of e-nodes in order, the one whose value leaves it last."""
-    root = enodes[-1].cls
-    return Tile(frozenset(enode.index for enode in enodes), frozenset(enode.cls for enode in enodes) - {root}, saving)
+    inner = frozenset(enode.cls for enode in enodes) - {enodes[-1].cls}
+    return Tile(frozenset(enode.index for enode in enodes), inner, saving, fused)
 
 
 def merged(tiles: Iterable[Tile]) -> list[Tile]:

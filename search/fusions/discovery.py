@@ -21,22 +21,13 @@ from runtime.codegen.c import unavailable
 from runtime.fusion import Group, body_of, fuse, signature, with_sizes
 
 from .apart import Apart, Try
+from .budget import FusionBudget
 from .choose import best_packing
 from .enumerate import Enumeration, enumerate_groups, is_movement
 from .labels import label_of
 from .measure import Measured, record, recorded
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
-
-
-@dataclass(frozen=True, slots=True)
-class FusionBudget:
-    """`candidates` bounds what is generated and measured, `seconds` is the emergency brake."""
-
-    most_per_root: int = 200
-    most_nodes: int = 48
-    candidates: int = 80
-    seconds: float = 90.0
 
 
 @dataclass
@@ -184,6 +175,11 @@ class Explorer:
         found = {"sets": self._sets, "roots cut": self._cut, "unique": len(self.seen), "generated": generated,
                  "measured": self._measured, "known": len(self._known) - self._measured, **sorted_counts(verdicts)}
         return {name: count for name, count in found.items() if count or name in ("sets", "unique")}
+
+    def report(self) -> dict[str, Any]:
+        """Of all graphs so far, in JSON types."""
+        return {"counts": self.counts, "impossible": sorted_counts(self._impossible), "faults": list(self._faults),
+                "note": unavailable() or ""}
 
     def _explore(self, graph: Graph, sizes: Mapping[str, int] | None) -> tuple[Look, dict[str, Measured]]:
         """The candidates of a graph, and what is known of those that were worth trying."""

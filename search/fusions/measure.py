@@ -23,7 +23,8 @@ from runtime.execute import Context
 from runtime.fusion import signature
 from runtime.program import Program
 
-TARGET = "egraft:cpu"
+from .budget import TARGET
+
 MOST_CHECKED = 1 << 16  # elements of an input that the check runs on, where sizes can be made smaller
 _SMALL = 5
 LOOK = protocol.Settings(budget=0.12, quick_rounds=7, max_rounds=40)

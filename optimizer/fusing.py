@@ -1,0 +1,154 @@
+"""Fusions in a run for `egraft:cpu`: kernels are tried for sets of nodes of the graphs that extraction chooses, compete
+in the extraction as tiles, and become Fused nodes of the graphs that are measured whole, each kind a step of the trace.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cost_model.costs import Cost
+from cost_model.roofline import graph_roofline
+from cost_model.signature import graph_digest
+from graphs.ir import Graph, is_fused
+from graphs.structure import drop_unused_constants
+from graphs.wording import counted
+from runtime.codegen.c import plan_of, unavailable
+from runtime.fusion import Group, fuse
+from search import ENode
+from search.fusions import Discovery, Fusion
+from search.fusions.enumerate import is_movement
+from search.fusions.measure import shapes_of
+from search.steps import same_graph, value_keys
+from search.tiles import Tile, tile_of
+
+from . import journaling
+from .candidates import Candidate, Improved
+from .context import Context
+from .finalists import NORMALIZED, numbered
+from .progress import Clock
+
+RULE = "fuse"
+FUSED = ", fused"  # how names of fused finalists end
+
+
+def tiles_in(graph: Graph, enodes: Sequence[ENode | None], context: Context) -> list[Tile]:
+    """A tile for each set of nodes of a graph, whose nodes are these e-nodes, that is faster as one kernel.
+
+    Views that others read as well are left out: they cost nothing, and the kernel reads through them.
+    """
+    assert context.explorer is not None
+    readers: dict[str, set[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        for name in node.uses:
+            readers.setdefault(name, set()).add(index)
+    found: list[Tile] = []
+    for group, measured in context.explorer.faster(graph, context.sizes):
+        own = [index for index in group.nodes if not _is_shared(graph, index, group, readers)]
+        members = [enode for index in own if (enode := enodes[index]) is not None]
+        alone = math.fsum(context.costs.node_in(graph, graph.nodes[index]).seconds for index in own)
+        if len(members) == len(own) and measured.fused < alone < math.inf:
+            found.append(tile_of(members, alone - measured.fused, fused=True))
+    return found
+
+
+def _is_shared(graph: Graph, index: int, group: Group, readers: Mapping[str, set[int]]) -> bool:
+    node = graph.nodes[index]
+    if index == group.nodes[-1] or not is_movement(node):
+        return False
+    return len(node.outputs) > 1 or any(name in graph.outputs or readers.get(name, set()) - set(group.nodes)
+                                        for name in node.outputs)
+
+
+def fuse_candidates(normalized: Graph, improved: Improved, context: Context, clock: Clock) -> None:
+    """Put Fused nodes into every candidate, and into the normalized graph, where that is measured to be faster."""
+    explorer = context.explorer
+    assert explorer is not None
+    clock.enter("fusions", counted(len(normalized.nodes), "node"))
+    entries = [Candidate(NORMALIZED, normalized, list, improved.predicted_input, lambda: numbered(improved.prefix),
+                         lambda: normalized), *improved.candidates]
+    done: dict[str, Candidate] = {}
+    for each in entries:
+        digest = graph_digest(each.graph)
+        if digest in done:  # the same graph under another name
+            continue
+        found = explorer.discover(each.graph, context.sizes)
+        done[digest] = _fused(each, found, normalized, improved, context) if found.groups else each
+    explorer.close()
+    improved.candidates = [each for each in done.values() if each.name != NORMALIZED]
+    improved.fusions = explorer.report()
+    clock.note(**explorer.counts)
+
+
+def _fused(each: Candidate, found: Discovery, normalized: Graph, improved: Improved, context: Context) -> Candidate:
+    graph = found.graph
+    drop_unused_constants(graph)
+    seconds = {group.output: fusion.fused for fusion, group in found.placed}
+    for node in graph.nodes:
+        if is_fused(node) and node.outputs[0] in seconds:
+            context.costs.know(graph, node, Cost(seconds[node.outputs[0]], "measured"))
+    predicted = None if each.predicted is None else max(each.predicted - found.gain, 0.0)
+    made = Candidate(each.name + FUSED, graph, each.rewrites, predicted, fusions=found.fusions)
+    made.steps = _traced(each, found, graph, normalized, improved, context)
+    return made
+
+
+def _traced(each: Candidate, found: Discovery, graph: Graph, normalized: Graph, improved: Improved,
+            context: Context) -> Callable[[], list[dict[str, Any]]]:
+    """The candidate's steps and one for each kind of fusion, worked out on the graph that those steps lead to."""
+
+    @functools.cache
+    def steps() -> list[dict[str, Any]]:
+        rows, present = list(each.steps()), each.replayed()
+        names = _names(each.graph, present)
+        fused: list[dict[str, Any]] = []
+        for fusion in found.fusions:
+            groups = [group for other, group in found.placed if other is fusion]
+            here = [_moved(each.graph, group, present, names) for group in groups]
+            after = fuse(present, [group for group in here if group is not None], context.options.precision == "exact")
+            drop_unused_constants(after)
+            fused.append(_step(fusion, present, after, [group.output for group in groups], context))
+            present = after
+        if not same_graph(present, graph):
+            step = journaling.step("region", "All changes as one step: their order could not be rebuilt.", normalized,
+                                   graph, [], context.options.precision)
+            return numbered([*improved.prefix, {**step, "region": True}])
+        return numbered([*rows, *fused])
+
+    return steps
+
+
+def _names(graph: Graph, other: Graph) -> dict[str, str]:
+    """The value of another graph that computes the same, for each value of a graph."""
+    if graph is other:
+        return {name: name for node in graph.nodes for name in node.outputs}
+    table: dict[object, int] = {}
+    keys, others = value_keys(graph, table)[0], value_keys(other, table)[0]
+    there = {key: name for name, key in reversed(others.items())}
+    return {name: there[key] for name, key in keys.items() if key in there}
+
+
+def _moved(graph: Graph, group: Group, other: Graph, names: Mapping[str, str]) -> Group | None:
+    """The same nodes of another graph, where values are called otherwise and nodes stand in another order."""
+    places = {name: index for index, node in enumerate(other.nodes) for name in node.outputs if name}
+    outputs = [next(name for name in graph.nodes[index].outputs if name) for index in group.nodes]
+    found = [places.get(names.get(name, "")) for name in outputs]
+    if None in found or group.output not in names:
+        return None
+    return Group(tuple(sorted(index for index in found if index is not None)), names[group.output])
+
+
+def _step(fusion: Fusion, before: Graph, after: Graph, where: list[str], context: Context) -> dict[str, Any]:
+    """A step with the kernel's text, measured seconds of one place, and operations per byte that moves."""
+    exact = context.options.precision == "exact"
+    meaning = f"{counted(len(fusion.operators), 'node')} run as one kernel ({fusion.label}), in " \
+              f"{counted(fusion.count, 'place')}."
+    row = journaling.step(RULE, meaning, before, after, where, "exact" if exact else "rounding")
+    work = graph_roofline(fusion.body, {}, context.costs.peaks(), context.costs.overhead().launch)
+    kernel = plan_of(fusion.body, shapes_of(fusion.body), exact=exact).text if unavailable() is None else ""
+    row["kind"] = journaling.FUSION
+    row["fusion"] = {**fusion.to_dict(), "gain_seconds": fusion.unfused - fusion.fused, "kernel": kernel,
+                     "intensity": {"before": work.traffic_intensity, "after": work.intensity}}
+    return row

@@ -1,0 +1,57 @@
+"""Fused nodes out of a file: calls of the functions that `fusion.as_functions` wrote become Fused nodes again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from graphs.ir import Graph, Node
+from graphs.onnx_io.functions import inline_functions
+from graphs.structure import drop_unused_constants
+
+from .fusion import DOMAIN, OP, Group, fuse, is_exact_call, is_fused_call
+
+
+def fused_again(graph: Graph) -> Graph:
+    """The graph with a Fused node for each call of a function that holds the body of one; itself where there is none.
+
+    Calls whose bodies mean something else at the graph's operator sets stay calls.
+    """
+    calls = [node for each in graph.walk() for node in each.nodes if is_fused_call(node) and len(node.outputs) == 1
+             and (node.domain, node.op, node.overload) in graph.functions]
+    if not calls:
+        return graph
+    made = graph.copy()
+    inline_functions(made, frozenset(graph.functions) - {(node.domain, node.op, node.overload) for node in calls})
+    made = _regrouped(made, calls)
+    if all(node.domain != DOMAIN or node.op == OP for each in made.walk() for node in each.nodes):
+        made.opsets.pop(DOMAIN, None)
+    return made
+
+
+def _regrouped(graph: Graph, calls: list[Node]) -> Graph:
+    for node in graph.nodes:
+        for name, value in list(node.attrs.items()):
+            if isinstance(value, Graph):
+                node.attrs[name] = _regrouped(value, calls)
+    for exact in (False, True):
+        groups = [group for node in calls if is_exact_call(node) == exact and (group := _group(graph, node))]
+        graph = fuse(graph, groups, exact) if groups else graph
+    drop_unused_constants(graph)
+    return graph
+
+
+def _group(graph: Graph, call: Node) -> Group | None:
+    """The nodes between what a call read and what it made; None where it stands elsewhere, or is still a call."""
+    makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
+    inside: set[int] = set()
+    waiting = [call.outputs[0]]
+    stop: Collection[str] = set(call.inputs)
+    while waiting:
+        index = makers.get(waiting.pop())
+        if index is None or index in inside:
+            continue
+        if is_fused_call(graph.nodes[index]):
+            return None
+        inside.add(index)
+        waiting += [name for name in graph.nodes[index].inputs if name and name not in stop]
+    return Group(tuple(sorted(inside)), call.outputs[0]) if inside else None

@@ -1,0 +1,17 @@
+"""How much one look for fusions may do, and for which target there are any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TARGET = "egraft:cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class FusionBudget:
+    """`candidates` bounds what is new in one graph, `seconds` is the emergency brake for all graphs of a run."""
+
+    most_per_root: int = 200
+    most_nodes: int = 48
+    candidates: int = 80
+    seconds: float = 90.0
