@@ -8,7 +8,7 @@ from graphs.builder import Value
 
 from .movement import by_positions
 from .rows import Grads, Row, jointly_linear, linear
-from .shapes import cast_like, zeros_like
+from .shapes import cast_like, full_like, scalar, zeros_like
 from .site import Site
 
 
@@ -19,7 +19,8 @@ def _gather(s: Site, g: Value) -> Grads:
         return by_positions(s, g)
     rank, width = len(x.shape), len(indices.shape)
     axis = int(s.attrs["axis"]) % rank  # type: ignore[call-overload]
-    places = b.Unsqueeze(indices, axes=[-1])
+    wide = indices if indices.dtype == "int64" else b.Cast(indices, to=7)  # ScatterND takes no int32
+    places = b.Unsqueeze(wide, axes=[-1])
     if axis == 0:
         return [b.ScatterND(zeros_like(b, x), places, g, reduction="add")]
     front = [axis, *(each for each in range(rank) if each != axis)]
@@ -65,6 +66,23 @@ class _Scatter:
         count = self.place(own, theirs, "add")
         return own / count, theirs / self.read(count)
 
+    def factors(self) -> tuple[Value, Value]:
+        """Of mul: what each element of data, and each update, is multiplied by.
+
+        Without dividing by an update that is 0: the product of all others is that of those that are not 0 where it is
+        the only 0 of its place, and 0 where there are more.
+        """
+        s, b = self.s, self.b
+        zero, one = scalar(b, 0.0, s[2]), scalar(b, 1.0, s[2])
+        none = b.Equal(s[2], zero)
+        full = full_like(b, s[0], 1.0)
+        zeros = self.read(self.place(zeros_like(b, s[0]), b.Where(none, one, zero), "add"))
+        nonzero = b.Where(none, one, s[2])
+        product = self.read(self.place(full, nonzero, "mul"))
+        least = b.Where(none, one, zero)  # the zeros that are the update's own
+        others = b.Where(b.Equal(zeros, least), product / nonzero, zero)
+        return self.place(full, s[2], "mul"), self.read(s[0]) * others
+
 
 def _scatter(s: Site, grads: Grads) -> Grads:
     g, scatter = grads[0], _Scatter(s)
@@ -73,9 +91,7 @@ def _scatter(s: Site, grads: Grads) -> Grads:
         return [scatter.place(g, zeros_like(s.b, s[2])), None, scatter.read(g)]
     if scatter.reduction == "add":
         return [g, None, scatter.read(g)]
-    if scatter.reduction == "mul":
-        raise s.fail("reduction 'mul' is not written yet")
-    own, theirs = scatter.shares()
+    own, theirs = scatter.factors() if scatter.reduction == "mul" else scatter.shares()
     return [g * own, None, scatter.read(g) * theirs]
 
 
@@ -85,9 +101,7 @@ def _scatter_forward(s: Site, tangents: Grads) -> Grads:
     updates = tangents[2] if tangents[2] is not None else zeros_like(s.b, s[2])
     if scatter.reduction in ("none", "add"):
         return [scatter.place(data, updates, scatter.reduction)]
-    if scatter.reduction == "mul":
-        raise s.fail("reduction 'mul' is not written yet")
-    own, theirs = scatter.shares()
+    own, theirs = scatter.factors() if scatter.reduction == "mul" else scatter.shares()
     return [scatter.place(data * own, updates * theirs, "add")]
 
 

@@ -1,9 +1,11 @@
 """Gradient rows of ONNX Runtime's own operators."""
 
+import numpy as np
 import pytest
 
 from graphs.builder import Builder, Value
 from graphs.ir import Node
+from runtime.gradients import contrib_attention
 from runtime.gradients.contrib import DOMAIN, ROWS
 from tests.runtime.gradients.checking import Sample, check
 from tests.runtime.gradients.test_movement import t
@@ -25,6 +27,37 @@ SAMPLES = [
     Sample("SkipLayerNormalization", [X, t(2, 3, 4) * 2 + 0.1, ROW, t(4), t(4) + 1.0], domain=DOMAIN),
     Sample("SkipSimplifiedLayerNormalization", [X, t(2, 3, 4) * 2 + 0.1, ROW, t(4)], domain=DOMAIN),
 ]  # fmt: skip
+WINDOW = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
+IMAGE, KERNEL, FACTOR = t(1, 2, 4, 4), t(3, 2, 3, 3) + 0.3, t(3, 4) + 0.2
+LENGTHS, MASK = np.array([2, 3], np.int32), np.array([[1, 1, 0], [1, 0, 1]], np.int32)
+FUSED: dict[str, dict[str, object]] = {
+    "Relu": {}, "LeakyRelu": {"activation_params": [0.3]}, "Tanh": {}, "HardSigmoid": {"activation_params": [0.2, 0.4]},
+    "Clip": {"activation_params": [-0.71, 0.83]}}
+SAMPLES += [Sample("FusedConv", [IMAGE, KERNEL, t(3), t(1, 3, 2, 2) * 0.4], {"activation": name, **WINDOW, **more},
+                   domain=DOMAIN) for name, more in FUSED.items()]
+SAMPLES += [
+    Sample("FusedGemm", [FACTOR, FACTOR + 0.5, t(3)], {"activation": "Sigmoid", "transB": 1, "alpha": 0.5},
+           domain=DOMAIN),
+    Sample("FusedMatMul", [X, X + 0.3], {"transB": 1, "alpha": 0.7}, domain=DOMAIN),
+    Sample("FusedMatMul", [t(3, 2, 4), t(2, 4, 5)], {"transBatchA": 1}, domain=DOMAIN),
+    Sample("TransposeMatMul", [t(2, 4, 3), X[:, :1] @ np.ones((4, 1)) + t(2, 4, 2)], {"transA": 1}, domain=DOMAIN,
+           in_onnxruntime=False),
+    Sample("BiasAdd", [X, ROW, t(2, 3, 4) * 0.7], domain=DOMAIN, in_onnxruntime=False),
+    Sample("EmbedLayerNormalization", [MASK, MASK * 0 + 1, t(3, 4), t(5, 4) * 2, t(2, 4) + 0.4, ROW, t(4) + 1.0],
+           domain=DOMAIN, outputs=3),
+    Sample("Attention", [X, t(4, 12) * 0.4, t(12) * 0.2, MASK], {"num_heads": 2}, domain=DOMAIN, symbolic=False),
+    Sample("Attention", [X, t(4, 12) * 0.4, t(12) * 0.2, LENGTHS, t(2, 2, 2, 2, 2)],
+           {"num_heads": 2, "unidirectional": 1, "scale": 0.4}, domain=DOMAIN, outputs=2, symbolic=False),
+    Sample("Attention", [X, t(4, 12) * 0.4, t(12) * 0.2, None, None, t(2, 2, 3, 3)], {"num_heads": 2}, domain=DOMAIN,
+           symbolic=False),
+    Sample("MultiHeadAttention", [X, t(2, 5, 4) * 0.8, t(2, 5, 4) + 0.1], {"num_heads": 2}, domain=DOMAIN),
+    Sample("MultiHeadAttention", [X, t(2, 3, 4) * 0.8, t(2, 3, 4) + 0.1, t(12) * 0.3, MASK, t(1, 2, 3, 3)],
+           {"num_heads": 2}, domain=DOMAIN, symbolic=False),
+    Sample("MultiHeadAttention", [t(2, 3, 2, 3, 2)], {"num_heads": 2}, domain=DOMAIN, in_onnxruntime=False),
+    Sample("MultiHeadAttention", [X, t(2, 5, 2, 2, 2)], {"num_heads": 2}, domain=DOMAIN, in_onnxruntime=False),
+    Sample("MultiHeadAttention", [X, t(2, 3, 4) * 0.8, t(2, 3, 4) + 0.1, None, None, None, t(2, 2, 2, 2),
+                                  t(2, 2, 2, 2) * 1.2], {"num_heads": 2}, domain=DOMAIN, outputs=3),
+]  # fmt: skip
 for sample in SAMPLES:  # the sum is the last of four outputs
     if sample.op.startswith("Skip"):
         sample.outputs = 4
@@ -36,4 +69,4 @@ def test_row(sample: Sample) -> None:
 
 
 def test_every_row_has_a_sample() -> None:
-    assert {name.rpartition(".")[2] for name in ROWS} == {sample.op for sample in SAMPLES}
+    assert {name.rpartition(".")[2] for name in (*ROWS, *contrib_attention.ROWS)} == {sample.op for sample in SAMPLES}
