@@ -8,7 +8,7 @@ from graphs.builder import Value
 
 from .expanded import expanded
 from .rows import Row
-from .shapes import cast_like
+from .shapes import cast_like, scalar
 from .site import Site
 
 
@@ -29,11 +29,22 @@ def _dequantize(s: Site) -> Sequence[Value]:
     return [(number if offset is None else number - offset) * scale]
 
 
-ROWS: dict[str, Row] = {"DequantizeLinear": expanded(_dequantize)}
+def _dynamic(s: Site) -> Sequence[Value]:
+    """(max(x, 0) - min(x, 0)) / 255 of the whole tensor: the scale is the only float among the outputs, and it is 1
+    where there is no range."""
+    b, x = s.b, s[0]
+    zero = scalar(b, 0.0, x)
+    span = b.Max(b.ReduceMax(x, keepdims=0), zero) - b.Min(b.ReduceMin(x, keepdims=0), zero)
+    return [s.out, b.Where(b.Equal(span, zero), scalar(b, 1.0, x), span / 255.0)]
+
+
+ROWS: dict[str, Row] = {
+    "DequantizeLinear": expanded(_dequantize),
+    "DynamicQuantizeLinear": expanded(_dynamic),
+}
 
 ABSENT: dict[str, str] = {
     "QuantizeLinear": "its output is an integer",
-    "DynamicQuantizeLinear": "not yet: it gives integers, and a scale that depends on the extremes of the input",
     "ConvInteger": "its output is an integer",
     "QLinearConv": "its output is an integer",
     "QLinearMatMul": "its output is an integer",

@@ -59,4 +59,15 @@ def test_dequantizing_by_its_scale(sample: Sample) -> None:
 
 def test_every_row_has_a_test() -> None:
     assert set(random.ROWS) == {"Dropout", *STOPPING}
-    assert set(quantization.ROWS) == {"DequantizeLinear"}
+    assert set(quantization.ROWS) == {"DequantizeLinear", "DynamicQuantizeLinear"}
+
+
+def test_the_scale_of_a_dynamic_quantization() -> None:
+    """Its kernel rounds the scale to float32, so that differences in float64 say nothing: the formula instead."""
+    b = Builder()
+    x = b.input("x", "float32", [4])
+    _, scale, _ = b.DynamicQuantizeLinear(x, outputs=3)
+    b.output(scale, "scale")
+    for data, expected in (([-1, 3, 0.5, -0.5], [-1, 1, 0, 0]), ([2, 3, 1, 1], [0, 1, 0, 0]), ([0, 0, 0, 0], [0] * 4)):
+        found = run(gradients(b.graph(), "scale", "x"), {"x": np.array(data, np.float32)})
+        np.testing.assert_allclose(found["grad_x"], np.array(expected) / 255, rtol=1e-6)
