@@ -208,7 +208,7 @@ def concat_of_transposes(m: Match) -> Outcome:
     return term("Transpose", term("Concat", *sources, axis=perm[m["a"]]), perm=perm)
 
 
-def _softmax(op: str) -> Rule:
+def _softmax(op: str) -> list[Rule]:
     head = "graph opset 17 (x: float32[2, 3, 4]) -> (y)"
 
     @rule(
@@ -217,13 +217,38 @@ def _softmax(op: str) -> Rule:
         example=head + f" {{ t = {op}(x, axis=1) y = Transpose(t, perm=[0, 2, 1]) }}",
         near_miss=head + f" {{ t = Transpose(x, perm=[0, 2, 1]) y = {op}(t, axis=1) }}",
     )
-    def guard(m: Match) -> Outcome:
+    def first(m: Match) -> Outcome:
         return {"b": m["p"].index(m["a"])}
 
-    return guard.renamed(f"transpose-before-{op.lower()}")
+    @rule(
+        family=FAMILY, exactness="rounding",
+        meaning=f"{op} of a Transpose is a Transpose of {op} along the axis it came from.",
+        before=f"{op}(Transpose(x, perm=p), axis=a)", after=f"Transpose({op}(x, axis=b), perm=p)",
+        example=head + f" {{ t = Transpose(x, perm=[1, 2, 0]) y = {op}(t, axis=1) }}",
+        near_miss=head + f" {{ t = {op}(x, axis=1) y = Transpose(t, perm=[0, 2, 1]) }}",
+    )
+    def last(m: Match) -> Outcome:
+        return {"b": m["p"][m["a"]]}
+
+    @rule(
+        family=FAMILY, exactness="rounding",
+        meaning=f"{op} along an inner axis is {op} along the last one of the value with both exchanged.",
+        before=f"{op}(x, axis=a)", after=f"Transpose({op}(Transpose(x, perm=p), axis=b), perm=p)",
+        example=head + f" {{ y = {op}(x, axis=0) }}", near_miss=head + f" {{ y = {op}(x, axis=2) }}",
+    )
+    def exchanged(m: Match) -> Outcome:
+        end, perm = m.x.rank - 1, list(range(m.x.rank))
+        if m["a"] == end:
+            return refuse("it is the last axis")
+        perm[m["a"]], perm[end] = end, m["a"]
+        return {"p": tuple(perm), "b": end}
+
+    name = op.lower()
+    return [first.renamed(f"transpose-before-{name}"), last.renamed(f"transpose-after-{name}"),
+            exchanged.renamed(f"{name}-along-the-last")]
 
 
-SOFTMAX = [_softmax("Softmax"), _softmax("LogSoftmax")]
+SOFTMAX = [each for op in ("Softmax", "LogSoftmax") for each in _softmax(op)]
 
 
 def _reduction(op: str, integers: bool = False) -> Rule:
