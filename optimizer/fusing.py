@@ -89,10 +89,20 @@ def _fused(each: Candidate, found: Discovery, normalized: Graph, improved: Impro
     for node in graph.nodes:
         if is_fused(node) and node.outputs[0] in seconds:
             context.costs.know(graph, node, Cost(seconds[node.outputs[0]], "measured"))
-    predicted = None if each.predicted is None else max(each.predicted - found.gain, 0.0)
+    predicted = None if each.predicted is None else max(each.predicted - _gain(each.graph, found, context), 0.0)
     made = Candidate(each.name + FUSED, graph, each.rewrites, predicted, fusions=found.fusions)
     made.steps = _traced(each, found, graph, normalized, improved, context)
     return made
+
+
+def _gain(graph: Graph, found: Discovery, context: Context) -> float:
+    """Predicted seconds that Fused nodes save: those of the nodes that are gone, less those of the kernels."""
+    left = {name for node in found.graph.nodes for name in node.outputs}
+    gone = [node for node in graph.nodes if not is_fused(node) and left.isdisjoint(node.outputs)]
+    roots = {group.output for _, group in found.placed}
+    gone += [node for node in graph.nodes if not roots.isdisjoint(node.outputs)]
+    alone = math.fsum(seconds for node in gone if math.isfinite(seconds := context.costs.node_in(graph, node).seconds))
+    return alone - math.fsum(fusion.fused for fusion, _ in found.placed)
 
 
 def _traced(each: Candidate, found: Discovery, graph: Graph, normalized: Graph, improved: Improved,

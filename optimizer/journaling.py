@@ -30,6 +30,12 @@ class Journal:
         self.steps.append(step(rule, meaning, before, after, places, exactness))
 
 
+def after(first: list[dict[str, Any]], steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Steps behind others, with their new indices."""
+    moved = [{**row, "copy_of": row["copy_of"] + len(first)} if "copy_of" in row else row for row in steps]
+    return [{**row, "index": index} for index, row in enumerate([*first, *moved])]
+
+
 def step(rule: str, meaning: str, before: Graph, after: Graph, places: list[str], exactness: str) -> dict[str, Any]:
     """One step that carries a patch between two versions of a graph."""
     patch = journal.diff(before, after)

@@ -23,7 +23,7 @@ from . import finalists
 from .candidates import Improved
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
-from .journaling import FUSION, Journal
+from .journaling import FUSION, Journal, after, step
 from .options import Options
 from .progress import Clock, Progress
 from .reporting import assemble
@@ -32,6 +32,7 @@ from .rewriting import improve_graph
 from .stepcosts import add_costs
 from .validating import first_valid, guilty_step
 
+UNPACKED = "The bodies of fused nodes, which are for egraft:cpu, take their places."
 MAX_DROPPED = 3  # rules that one run may find guilty and do without
 
 
@@ -76,11 +77,13 @@ class Pipeline:
     def __init__(self, graph: Graph, options: Options, clock: Clock) -> None:
         check_outputs(graph)
         infer(graph)
-        fused = _fused_again(graph)
+        fused, unfused = _read_functions(graph)
         self.clock = clock
         self.context: Context = open_context(fused, options)
-        # Elsewhere normalization puts the bodies in the place of the calls.
-        self.original = fused if self.context.target.name.startswith(TARGET) else graph
+        takes_fused = self.context.target.name.startswith(TARGET)
+        self.original = fused if takes_fused else unfused
+        self.unpacked = [] if takes_fused or unfused is graph else [
+            step("unpack-fused", UNPACKED, graph, unfused, [], "exact")]
         self.dropped: list[dict[str, Any]] = []
 
     def run(self) -> Result:
@@ -100,7 +103,7 @@ class Pipeline:
         except EgraftError as error:  # the result is right without it; the defect is reported, not hidden
             self.context.warn(f"the trace does not replay ({error.where}: {error.found}): a defect of egraft, "
                               "please report it")
-        trace = Trace(steps, improved.refusals, self._model())
+        trace = Trace(after(self.unpacked, steps), improved.refusals, self._model())
         report = assemble(self.original, winner, outcome, validation, self.dropped, improved, self.context,
                           self.clock, trace)
         self.clock.enter("done")
@@ -136,10 +139,10 @@ class Pipeline:
         return {"name": self.original.name, "nodes": self.original.node_count(), "opset": self.original.opset}
 
 
-def _fused_again(graph: Graph) -> Graph:
-    """With Fused nodes in the place of the functions that an optimized file has for them."""
+def _read_functions(graph: Graph) -> tuple[Graph, Graph]:
+    """With Fused nodes in the place of the functions that an optimized file has for them, and with their bodies."""
     if not graph.functions:
-        return graph
-    from runtime.fused_functions import fused_again
+        return graph, graph
+    from runtime.fused_functions import fused_again, unfused
 
-    return fused_again(graph)
+    return fused_again(graph), unfused(graph)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, is_fused
 from graphs.onnx_io.functions import inline_functions
 from graphs.structure import drop_unused_constants
 
-from .fusion import DOMAIN, OP, Group, fuse, is_exact_call, is_fused_call
+from .fusion import CALL, DOMAIN, EXACT_CALL, Group, fuse, is_exact_call, is_fused_call
 
 
 def fused_again(graph: Graph) -> Graph:
@@ -22,10 +22,7 @@ def fused_again(graph: Graph) -> Graph:
         return graph
     made = graph.copy()
     inline_functions(made, frozenset(graph.functions) - {(node.domain, node.op, node.overload) for node in calls})
-    made = _regrouped(made, calls)
-    if all(node.domain != DOMAIN or node.op == OP for each in made.walk() for node in each.nodes):
-        made.opsets.pop(DOMAIN, None)
-    return made
+    return _without_domain(_regrouped(made, calls))
 
 
 def _regrouped(graph: Graph, calls: list[Node]) -> Graph:
@@ -55,3 +52,20 @@ def _group(graph: Graph, call: Node) -> Group | None:
         inside.add(index)
         waiting += [name for name in graph.nodes[index].inputs if name and name not in stop]
     return Group(tuple(sorted(inside)), call.outputs[0]) if inside else None
+
+
+def unfused(graph: Graph) -> Graph:
+    """The graph with the bodies in the place of such calls, for whoever has no kernels for them; itself if it has
+    none."""
+    keys = {key for key in graph.functions if key[0] == DOMAIN and key[1].startswith((CALL, EXACT_CALL))}
+    if not keys:
+        return graph
+    made = graph.copy()
+    inline_functions(made, frozenset(graph.functions) - keys)
+    return _without_domain(made)
+
+
+def _without_domain(graph: Graph) -> Graph:
+    if all(node.domain != DOMAIN or is_fused(node) for each in graph.walk() for node in each.nodes):
+        graph.opsets.pop(DOMAIN, None)
+    return graph
