@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 
 def seconds_text(value: object) -> str:
@@ -61,3 +63,16 @@ def device_text(value: object) -> str:
     if not isinstance(found, dict):
         return str(value)
     return ", ".join(f"{name} {text}" for name, text in found.items() if text and name != "instructions")
+
+
+def moved_text(error: Mapping[str, Any] | None) -> str:
+    """The error of a step of a trace, in words; '' where nothing was compared."""
+    if error is None:
+        return ""
+    at = f"{error['value']!r}"
+    if not error["changed"]:
+        return f"{at} does not move"
+    if error["absolute"] is None:
+        return f"{at} differs in {error['changed']} elements, not by a number"
+    share = "" if error["relative"] is None else f", {error['relative']:.3g} of its largest element"
+    return f"{at} moves by at most {error['absolute']:.3g}{share}"

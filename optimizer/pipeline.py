@@ -30,6 +30,7 @@ from .reporting import assemble
 from .result import Result, Trace
 from .rewriting import improve_graph
 from .stepcosts import add_costs
+from .steperrors import add_errors
 from .validating import first_valid, guilty_step
 
 UNPACKED = "The bodies of fused nodes, which are for egraft:cpu, take their places."
@@ -100,6 +101,7 @@ class Pipeline:
         steps = winner.steps()
         try:
             add_costs(self.original, steps, self.context.costs)
+            add_errors(self.original, steps, self.context)
         except EgraftError as error:  # the result is right without it; the defect is reported, not hidden
             self.context.warn(f"the trace does not replay ({error.where}: {error.found}): a defect of egraft, "
                               "please report it")

@@ -15,6 +15,7 @@ from graphs.errors import InvalidInput, InvalidOption
 from graphs.ir import Graph, is_fused
 
 from .manifest import is_manifest, save_manifest
+from .number_text import moved_text
 from .piecewise import Variant
 
 TRACE_VERSION = 1
@@ -153,11 +154,19 @@ def step_text(step: Mapping[str, Any]) -> str:
         lines.append(f"  at {', '.join(where[:6])}{more}")
     if step.get("cost_before") is not None:
         lines.append(f"  predicted {step['cost_before'] * 1e6:.2f} us -> {step['cost_after'] * 1e6:.2f} us "
-                     f"({step['cost_source']})")
+                     f"({step['cost_source']}){_change_text(step)}")
+    if step.get("error") is not None:
+        lines.append(f"  {moved_text(step['error'])}")
     lines += _fusion_text(step["fusion"]) if "fusion" in step else []
     lines += [f"  - {line}" for line in step["before"]]
     lines += [f"  + {line}" for line in step["after"]]
     return "\n".join(lines)
+
+
+def _change_text(step: Mapping[str, Any]) -> str:
+    """Where the times of the nodes come from that a step changes, which may be better known than those of all."""
+    source = step.get("change_source")
+    return f"; of its own nodes: {source}" if source else ""
 
 
 def _fusion_text(fusion: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from search.steps import Rewriter
 from . import journal
 from .replay import Stored, rewrite_of
 
+FREE = (0.0, "")  # what a node over constants costs
+
 
 class _Total:
     """The predicted seconds of a graph that changes: only nodes that changed are priced again, and nodes that are alike
@@ -21,29 +24,36 @@ class _Total:
 
     def __init__(self, graph: Graph, costs: NodeCosts) -> None:
         self.costs = costs
-        self._alike: dict[tuple[object, ...], float] = {}
+        self._alike: dict[tuple[object, ...], tuple[float, str]] = {}
         self.start(graph)
 
     def start(self, graph: Graph) -> None:
         """Price another graph."""
         self.rewriter = Rewriter(graph)
-        self._prices: dict[int, float] = {}
+        self._prices: dict[int, tuple[float, str]] = {}
         self._constant = set(graph.constants)
         self._price(self.rewriter.graph.nodes)
 
-    def price_changes(self) -> None:
-        """Price what the last patch changed, and what became or ceased to be constant by it."""
+    def price_changes(self) -> str:
+        """Price what the last patch changed, and what became or ceased to be constant by it; where those prices come
+        from."""
         self._constant.update(self.rewriter.graph.constants)
-        self._price(self.rewriter.changed)
-        for node in self.rewriter.removed:
-            self._prices.pop(id(node), None)
+        touched = self._price(self.rewriter.changed)
+        touched += [self._prices.pop(id(node), FREE) for node in self.rewriter.removed]
+        return sources_of(touched)
+
+    def prices(self) -> Counter[tuple[float, str]]:
+        """How often each price is paid, wherever in the graph."""
+        return Counter(self._prices.values())
 
     @property
     def seconds(self) -> float:
         """Of the whole graph, the same in whatever order the nodes came."""
-        return math.fsum(self._prices.values())
+        return math.fsum(seconds for seconds, _ in self._prices.values())
 
-    def _price(self, nodes: Iterable[Node]) -> None:
+    def _price(self, nodes: Iterable[Node]) -> list[tuple[float, str]]:
+        """Price some nodes; the prices that are paid no more, and those that came in their place."""
+        touched: list[tuple[float, str]] = []
         graph, uses, constant = self.rewriter.graph, self.rewriter.uses, self._constant
         waiting = list(nodes)[::-1]
         while waiting:
@@ -54,21 +64,30 @@ class _Total:
                 constant.difference_update(outputs)
                 constant.update(outputs if folded else ())
                 waiting += [reader for name in outputs for reader in uses.readers(name) if id(reader) in self._prices]
-            self._prices[id(node)] = 0.0 if folded else self._seconds(graph, node)
+            new, old = FREE if folded else self._cost(graph, node), self._prices.get(id(node), FREE)
+            touched += [old, new] if old != new else []
+            self._prices[id(node)] = new
+        return touched
 
-    def _seconds(self, graph: Graph, node: Node) -> float:
+    def _cost(self, graph: Graph, node: Node) -> tuple[float, str]:
         key = alike(graph, node)
         found = self._alike.get(key) if key is not None else None
         if found is None:
-            seconds = self.costs.node_in(graph, node).seconds
-            found = 0.0 if math.isinf(seconds) else seconds
+            cost = self.costs.node_in(graph, node)
+            found = FREE if math.isinf(cost.seconds) else (cost.seconds, cost.source)
             if key is not None:
                 self._alike[key] = found
         return found
 
 
+def sources_of(prices: Iterable[tuple[float, str]]) -> str:
+    """Where prices come from, `measured/roofline`; '' of those that are nothing."""
+    return "/".join(sorted({source for seconds, source in prices if seconds}))
+
+
 def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> None:
-    """Write `cost_before` and `cost_after` (predicted seconds) and `cost_source` into each step, in place.
+    """Write `cost_before` and `cost_after` (predicted seconds of the whole graph), `cost_source`, and `change_source`
+    (where the times of those nodes come from that the step took away or put in) into each step, in place.
 
     `graph` is where the trace starts.
     """
@@ -83,10 +102,13 @@ def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> No
                 graph = total.rewriter.finish()
             graph, patched = journal.apply(graph, step["patch"]), False
             stored.see(graph)
+            old = total.prices()
             total.start(graph)
+            new = total.prices()
+            step["change_source"] = sources_of([*(old - new), *(new - old)])
         else:
             total.rewriter.apply(rewrite_of(step, stored).patch)
-            total.price_changes()
+            step["change_source"] = total.price_changes()
             patched = True
         after = total.seconds
         step["cost_before"], step["cost_after"] = before, after
