@@ -10,8 +10,9 @@ from .declare import Rule, allowed
 
 MODULES = (
     "elementwise", "arithmetic", "casts", "activations", "gates", "ranges", "movement", "slicing", "padding",
-    "layout", "carrying", "linear", "gemm", "sharing", "einsum", "convolution", "batch_norm", "normalization",
-    "reduction", "training",
+    "layout", "carrying", "reshaping", "linear", "gemm", "sharing", "einsum",
+    "convolution", "unfolding", "batch_norm",
+    "normalization", "reduction", "training",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphs.dtypes import INTEGERS
 
 from .declare import Leaf, Match, NodeView, Operand, Outcome, Rule, refuse, rule, term
-from .values import STEADY, UNARY, splat_of
+from .values import STEADY, UNARY
 
 FAMILY = "movement"
 REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
@@ -138,41 +138,6 @@ def _binary(op: str) -> list[Rule]:
 
 
 THROUGH_BINARY = [each for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow") for each in _binary(op)]
-
-
-def _one_number(m: Match) -> bool:
-    return splat_of(m.c) is not None and all(dim == 1 for dim in m.c.shape)
-
-
-def _reshape_scalar(op: str) -> list[Rule]:
-    head = "graph opset 17 (x: float32[2, 3, 4]) -> (y)"
-
-    @rule(
-        family=FAMILY, exactness="exact", meaning=f"{op} with one number does not care about the shape: Reshape first.",
-        before=f"Reshape({op}(x, $c), shape=s)", after=f"{op}(Reshape(x, shape=s), c)",
-        example=head + f" {{ c = constant float32[] 2 t = {op}(x, c) y = Reshape(t, shape=[6, 4]) }}",
-        near_miss=head + f" {{ c = constant float32[4] [1, 2, 3, 4] t = {op}(x, c) y = Reshape(t, shape=[6, 4]) }}",
-    )
-    def first(m: Match) -> Outcome:
-        if not _one_number(m) or m.c.rank > min(len(m["s"]), m.x.rank):
-            return refuse("the constant is not one number, or raises the rank")
-        return None
-
-    @rule(
-        family=FAMILY, exactness="exact", meaning=f"{op} with one number does not care about the shape: Reshape last.",
-        before=f"{op}(Reshape(x, shape=s), $c)", after=f"Reshape({op}(x, c), shape=s)",
-        example=head + f" {{ c = constant float32[] 2 t = Reshape(x, shape=[6, 4]) y = {op}(t, c) }}",
-        near_miss=head + f" {{ c = constant float32[4] [1, 2, 3, 4] t = Reshape(x, shape=[6, 4]) y = {op}(t, c) }}",
-    )
-    def last(m: Match) -> Outcome:
-        if not _one_number(m) or m.c.rank > min(len(m["s"]), m.x.rank):
-            return refuse("the constant is not one number, or raises the rank")
-        return None
-
-    return [first.renamed(f"reshape-before-{op.lower()}-number"), last.renamed(f"reshape-after-{op.lower()}-number")]
-
-
-RESHAPE_NUMBER = [each for op in ("Add", "Sub", "Mul", "Div") for each in _reshape_scalar(op)]
 
 
 # Concat, Softmax, reductions -------------------------------------------------------------------------------
