@@ -124,7 +124,7 @@ def _called(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunc
     # Nodes of a body are no nodes of the model: none of them is replaced.
     inner = replace(context, hooks=replace(context.hooks, function=None))
     if is_fused_call(node):
-        run = fused_function(graph, is_exact_call(node), inner)
+        run = fused_function(graph, is_exact_call(node), inner, graph.inputs)
     else:
         run = Program(graph, inner).run
     positions = [node.inputs.index(name) for name in graph.inputs]

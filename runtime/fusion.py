@@ -8,7 +8,7 @@ texts, and share one kernel in a process.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -22,7 +22,7 @@ from graphs.operators import RUNTIME, find, is_pure
 from graphs.text import print_graph
 from graphs.types import TensorType, Type
 
-from .codegen.c import FusedKernel, NotFusable, unavailable
+from .codegen.c import FusedKernel, NotFusable, Packs, unavailable
 from .codegen.c.lowering import DTYPES, rules
 from .execute import FUSED_DOMAIN, Context, Hooks, NodeFunction, Values
 from .program import Program
@@ -30,6 +30,7 @@ from .program import Program
 DOMAIN, OP = FUSED_DOMAIN, "Fused"
 BODY, EXACT = "body", "exact"
 CALL, EXACT_CALL = "Fused_", "FusedExact_"  # how names of functions begin
+CONSTANT = "w"  # how names of inputs begin that are constants where the body was taken from
 _FIRST_IR_WITH_FUNCTIONS = 8
 
 
@@ -63,8 +64,9 @@ def is_splat(constant: Constant | None) -> bool:
 def body_of(graph: Graph, group: Group, types: Mapping[str, Type] | None = None) -> tuple[Graph, list[str]]:
     """The nodes of a group as a graph of their own, and the values of the graph around that are its inputs.
 
-    Names and the order of nodes are canonical: of groups that compute the same, bodies print the same. `types`
-    replace those of the graph (with sizes in the place of symbols).
+    Names and the order of nodes are canonical: of groups that compute the same, bodies print the same. Inputs that are
+    constants in the graph are called `w0`, `w1`, ... (`constant_inputs`), others `x0`, `x1`, .... `types` replace
+    those of the graph (with sizes in the place of symbols).
     """
     known = dict(graph.types) if types is None else dict(types)
     producers = {name: graph.nodes[index] for index in group.nodes for name in graph.nodes[index].outputs if name}
@@ -107,7 +109,7 @@ def _add_source(graph: Graph, name: str, body: Graph, inputs: list[str], renamed
         renamed[name] = f"k{len(renamed)}"
         body.constants[renamed[name]] = constant
         return
-    renamed[name] = f"x{len(inputs)}"
+    renamed[name] = f"{'x' if constant is None else CONSTANT}{len(inputs)}"
     inputs.append(name)
     body.inputs.append(renamed[name])
     found = types.get(name) or graph.type_of(name)
@@ -129,7 +131,7 @@ def _ranks(graph: Graph, producers: Mapping[str, Node], types: Mapping[str, Type
             elif constant is not None and is_splat(constant):
                 text = constant.digest
             else:
-                text = f"outer {types.get(name) or graph.type_of(name)}"
+                text = f"{'outer' if constant is None else 'constant'} {types.get(name) or graph.type_of(name)}"
             found[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
         return found[name]
 
@@ -150,6 +152,11 @@ def _order(node: Node, ranks: Mapping[str, str]) -> list[int]:
     if _may_be_exchanged(node):
         order.sort(key=lambda index: ranks.get(node.inputs[index], ""))
     return order
+
+
+def constant_inputs(body: Graph) -> frozenset[int]:
+    """The places of the inputs that are constants in the graph that a body was taken from."""
+    return frozenset(place for place, name in enumerate(body.inputs) if name.startswith(CONSTANT))
 
 
 def signature(body: Graph) -> str:
@@ -186,11 +193,12 @@ def prepare_fused(node: Node, context: Context) -> NodeFunction:
     assert isinstance(body, Graph)
     # Nodes of a body are no nodes of the model: none of them is replaced.
     inner = replace(context, hooks=replace(context.hooks, function=None))
-    return fused_function(body, bool(node.attrs.get(EXACT)), inner)
+    return fused_function(body, bool(node.attrs.get(EXACT)), inner, node.inputs)
 
 
-def fused_function(body: Graph, exact: bool, context: Context) -> NodeFunction:
-    """A body as one kernel, or node by node where there is none."""
+def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[str]) -> NodeFunction:
+    """A body as one kernel, or node by node where there is none. `names` are what its inputs are called around it:
+    constants of the model are packed for products once."""
     slow: list[Program] = []
 
     def by_nodes(values: Values) -> Values:
@@ -200,11 +208,15 @@ def fused_function(body: Graph, exact: bool, context: Context) -> NodeFunction:
 
     if context.hooks != Hooks() or unavailable() is not None:
         return by_nodes
-    kernel = kernel_of(body, exact)
+    kernel, known = kernel_of(body, exact), context.model.constants
+    constants = [(place, known[name]) for place, name in enumerate(names) if name in known]
+    packs = Packs(frozenset(place for place, _ in constants))
 
     def call(values: Values) -> Values:
+        # A name may stand for something else in a nested graph: only the very same arrays are known to be constant.
+        same = all(values[place] is each.array for place, each in constants)
         try:
-            return kernel(*values, threads=context.threads)
+            return kernel(*values, threads=context.threads, packs=packs if same else None)
         except NotFusable:
             return by_nodes(values)
 

@@ -4,7 +4,8 @@ Each set is grown upward from its root: a node joins if everything that reads it
 connectedness, convexity and the single output hold by construction, and contracting any number of disjoint sets makes
 no cycle. Movement operators may join whoever else reads them: read through a view they cost nothing, so they are
 computed twice. Those that always are views for a kernel join at once: without them it reads the same elements. A costly
-function of a tensor that is repeated along leading axes stays outside: a kernel would compute it for each copy.
+function of a tensor that is repeated along leading axes stays outside: a kernel would compute it for each copy. A set
+holds at most one matrix product or convolution, which reads what it multiplies: only views join above it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from graphs.ir import Graph, Node
 from graphs.operators import find
 from graphs.types import TensorType, Type
 from runtime.codegen.c.elementwise import CHEAP
+from runtime.codegen.c.product import PRODUCTS
 from runtime.fusion import Group, is_fusable
 from runtime.program import IN_PLACE
 
@@ -58,6 +60,7 @@ class _Grower:
     def __init__(self, graph: Graph, types: Mapping[str, Type], most_nodes: int) -> None:
         self.nodes, self.most_nodes = graph.nodes, most_nodes
         self.fusable = {index for index, node in enumerate(graph.nodes) if is_fusable(graph, node)}
+        self.products = {index for index in self.fusable if graph.nodes[index].op in PRODUCTS}
         self.views = {index for index in self.fusable if graph.nodes[index].op in ALWAYS_VIEWS}
         self.movement = {index for index in self.fusable if is_movement(graph.nodes[index])}
         makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
@@ -78,8 +81,17 @@ class _Grower:
         for producer in sorted({each for index in inside for each in self.producers[index]} - inside):
             if producer not in self.fusable or (producer in self.costly and self.elements[producer] < most):
                 continue
+            if producer in self.products and self.products & inside:
+                continue
+            if producer not in self.movement and self.is_multiplied(producer, inside):
+                continue
             if producer in self.movement or (producer not in self.escapes and self.users[producer] <= inside):
                 yield producer
+
+    def is_multiplied(self, index: int, inside: frozenset[int]) -> bool:
+        """Whether a product of the set reads it, itself or through what moves it."""
+        return any(user in self.products or (user in self.movement and self.is_multiplied(user, inside))
+                   for user in self.users[index] & inside)
 
     def sets_of(self, root: int, most: int) -> tuple[list[frozenset[int]], bool]:
         """The sets of a root, smallest first and the largest at the end; whether these are all."""

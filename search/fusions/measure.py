@@ -15,12 +15,12 @@ from cost_model.records import Record
 from cost_model.timings import Timings
 from graphs.errors import EgraftError
 from graphs.ir import Graph
-from runtime.codegen.c import FusedKernel, NotFusable
+from runtime.codegen.c import FusedKernel, NotFusable, Packs
 from runtime.codegen.c.check import draws, fault
 from runtime.codegen.c.compiler import identity
 from runtime.codegen.c.lowering import Values
 from runtime.execute import Context
-from runtime.fusion import signature
+from runtime.fusion import constant_inputs, signature
 from runtime.program import Program
 
 from .budget import TARGET
@@ -108,13 +108,13 @@ def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequ
     if wrong is not None:
         return Measured(math.inf, 0.0, "faulty", wrong), ()
     arrays = next(iter(draws(body, shapes)))[1]
-    program = Program(body, Context.of(body))
+    program, packs = Program(body, Context.of(body)), Packs(constant_inputs(body))
 
     def unfused() -> None:
         program.run(arrays)
 
     def fused() -> None:
-        kernel(*arrays, threads=threads)
+        kernel(*arrays, threads=threads, packs=packs)
 
     with np.errstate(all="ignore"):
         found = protocol.compare({"unfused": unfused, "fused": fused}, "unfused", threads, LOOK)

@@ -149,7 +149,9 @@ def test_one_text_serves_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     ("a = Reshape(x, shape=[3, 4]); y = Add(a, z)", "unevenly"),
     ("a = ReduceSum(x, axes=[0]); b = ReduceSum(x, axes=[1]); y = Add(a, b)", "columns"),
     ("a = ReduceMin(x, axes=[1]); y = ReduceMin(a, axes=[0], keepdims=0)", "columns"),
-    ("y = MatMul(x, z)", "operator MatMul"),
+    ("a = MatMul(x, z); b = Gemm(x, z); y = Add(a, b)", "two products"),
+    ("a = Exp(x); y = MatMul(a, z)", "an operand that is computed"),
+    ('y = Einsum(x, z, equation="ij,jk->ik")', "operator Einsum"),
     ("a = Cast(x, to=7); y = Neg(a)", "from floats to integers"),
 ])  # fmt: skip
 def test_what_has_no_kernel_says_why(nodes: str, reason: str) -> None:

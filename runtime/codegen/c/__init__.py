@@ -2,6 +2,7 @@
 
 from .compiler import unavailable
 from .fused import FusedKernel, plan_of
+from .tiles import Packs
 from .views import NotFusable
 
-__all__ = ["FusedKernel", "NotFusable", "plan_of", "unavailable"]
+__all__ = ["FusedKernel", "NotFusable", "Packs", "plan_of", "unavailable"]

@@ -86,12 +86,20 @@ def compiled(name: str, text: str, exact: bool) -> Function:
 
     `exact`: exp, tanh and erf are those of C's library.
     """
+    source = f"{'#define EG_EXACT 1' if exact else ''}\n{_reading()}\n{text}"
+    function = getattr(library(name, source), name)
+    function.restype = None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return function  # type: ignore[no-any-return]
+
+
+def library(name: str, source: str, *more: str) -> ctypes.CDLL:
+    """A C text compiled (with `more` flags) and loaded. Raises as `compiled` does."""
     found = _compiler()
     if found is None:
         raise TargetUnavailable("fused kernels", *str(unavailable()).split("; "))
     path, machine, identity = found
-    flags = [*FLAGS, *machine]
-    source = f"{'#define EG_EXACT 1' if exact else ''}\n{_reading()}\n{text}"
+    flags = [*FLAGS, *machine, *more]
     digest = hashlib.sha256("\0".join([identity, *flags, source]).encode()).hexdigest()[:24]
 
     def make(target: Path) -> None:
@@ -101,8 +109,4 @@ def compiled(name: str, text: str, exact: bool) -> Function:
             raise ExecutionFailed(f"kernel {name!r}", f"the C compiler refused it: {done.stderr[:MOST_TEXT]}",
                                   "report this as a defect of egraft")
 
-    library = ctypes.CDLL(str(cached(f"{name}-{digest}.so", make)))
-    function = getattr(library, name)
-    function.restype = None
-    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-    return function  # type: ignore[no-any-return]
+    return ctypes.CDLL(str(cached(f"{name}-{digest}.so", make)))

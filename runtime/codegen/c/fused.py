@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-from array import array
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -19,44 +14,34 @@ from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.types import TensorType
 
-from .compiler import Function, compiled
+from .launch import NAME, Launch, address_of, launch_of
 from .lowering import Lowering, Values
-from .text import BUFFER, Writer, Written, row_loops
+from .operands import operands_of
+from .text import Writer, row_loops
+from .tiles import Packs, Product, product_of
 from .views import Cut, Domain, NotFusable, Refine
 
 MOST_PIECES = 16  # of a kernel with Concat
 MOST_STEPS = 64  # how often lowering starts again
 MOST_PLANS = 64  # sets of sizes that are kept
 SHARE_BYTES = 1 << 19  # what each of several threads has to move at least
-_ALIGNED = 64
-NAME = "eg_fused"
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One compiled kernel with its sizes. `sources` are, for each pointer, (argument, or -1 for a row buffer; bytes
-    into it)."""
-
-    written: Written
-    function: Function
-    sizes: array[int]
-    sources: tuple[tuple[int, int], ...]
-    steps: tuple[int, ...]  # bytes that each pointer moves with the loop that is split
-    room: int  # bytes of row buffers
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call does: launches, on outputs of these shapes and dtypes."""
+    """What a call does: a product if there is one, then launches, on outputs of these shapes and dtypes."""
 
     launches: tuple[Launch, ...]
     outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     moved: int  # bytes of all arguments
+    product: Product | None = None
+    room: int = 0  # bytes of what the product writes, where that is no output
 
     @property
     def text(self) -> str:
-        """The texts of all launches."""
-        return "\n".join(each.written.text for each in self.launches)
+        """The texts of all kernels."""
+        texts = [self.product.text] if self.product else []
+        return "\n".join([*texts, *(each.written.text for each in self.launches)])
 
 
 class FusedKernel:
@@ -77,9 +62,11 @@ class FusedKernel:
         self._addresses = [address_of(each) for each in self._held]
         self._plans: dict[tuple[Any, ...], Plan | NotFusable] = {}
 
-    def __call__(self, *arrays: np.ndarray, threads: int = 1, out: Sequence[np.ndarray] = ()) -> list[np.ndarray]:
+    def __call__(self, *arrays: np.ndarray, threads: int = 1, out: Sequence[np.ndarray] = (),
+                 packs: Packs | None = None) -> list[np.ndarray]:
         """The outputs. Raises NotFusable where no kernel can be generated for these sizes. `out`: row-major arrays
-        of the right shapes and dtypes, apart from the inputs, to write into."""
+        of the right shapes and dtypes, apart from the inputs, to write into. `packs` says which arguments never
+        change, and keeps what is made of them: it belongs to calls with those."""
         key = tuple([(each.shape, each.strides, each.dtype) for each in arrays])
         plan = self._plans.get(key)
         given = arrays
@@ -91,12 +78,13 @@ class FusedKernel:
             raise plan
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         addresses = [*map(address_of, given), *self._addresses, *map(address_of, outputs)]
+        if plan.product is not None:
+            room = np.empty(plan.room, np.uint8)
+            addresses.append(address_of(room))
+            plan.product.run(addresses, threads, packs or Packs())
         threads = min(threads, plan.moved // SHARE_BYTES)
         for launch in plan.launches:
-            if threads < 2:
-                _run(launch, addresses, None, 0, 0)
-            else:
-                _share(launch, addresses, threads)
+            launch.run(addresses, threads)
         return outputs
 
     def plan(self, *arrays: np.ndarray) -> Plan:
@@ -134,12 +122,36 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
     whole = values.shapes[graph.outputs[0]]
     if any(0 in shape for shape in values.shapes.values()):
         raise NotFusable("a tensor without elements")
-    groups = _groups(_pieces(values, whole, exact))
-    launches = tuple(_launch(values, Writer(NAME, group).made, exact) for group in groups)
+    pieces = _pieces(values, whole, exact)
+    held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
+    place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs])}
     outputs = tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in graph.outputs)
     used = [*graph.inputs, *graph.outputs]
     moved = sum(prod(values.shapes[name]) * dtypes.numpy_dtype(values.dtypes[name]).itemsize for name in used)
-    return Plan(launches, outputs, moved)
+    product, done, room = _product(values, pieces, place, exact)
+    launches = () if done else tuple(launch_of(Writer(NAME, group).made, place, exact) for group in _groups(pieces))
+    return Plan(launches, outputs, moved, product, room)
+
+
+def _product(values: Values, pieces: Sequence[Lowering], place: dict[str, int],
+             exact: bool) -> tuple[Product | None, bool, int]:
+    """The product that pieces read, whether nothing is left to do after it, and bytes of room for its result."""
+    nodes = {id(each.product): each.product for each in pieces if each.product is not None}
+    if not nodes:
+        return None, False, 0
+    if len(nodes) > 1:
+        raise NotFusable("two products")
+    (node,) = nodes.values()
+    name = node.outputs[0]
+    place.setdefault(name, len(place))
+    if len(pieces) > 1:
+        return Product(operands_of(values, node), place, place[name], None), False, _bytes(values, name)
+    product, done = product_of(values, pieces[0], place, exact)
+    return product, done, 0 if done else _bytes(values, name)
+
+
+def _bytes(values: Values, name: str) -> int:
+    return prod(values.shapes[name]) * dtypes.numpy_dtype(values.dtypes[name]).itemsize
 
 
 def _pieces(values: Values, shape: tuple[int, ...], exact: bool) -> list[Lowering]:
@@ -177,86 +189,10 @@ def _groups(pieces: list[Lowering]) -> list[list[Lowering]]:
     return list(found.values())
 
 
-def _launch(values: Values, written: Written, exact: bool) -> Launch:
-    graph = values.graph
-    held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
-    place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs])}
-    sources, steps, room = [], [], 0
-    for number, ((tensor, start), dtype) in enumerate(zip(written.pointers, written.dtypes)):
-        size = dtypes.numpy_dtype(dtype).itemsize
-        if tensor == BUFFER:
-            sources.append((-1, room))
-            room += -(-start * size // _ALIGNED) * _ALIGNED
-        else:
-            sources.append((place[tensor], start * size))
-        steps.append(written.shares.get(number, 0) * size)
-    return Launch(written, compiled(NAME, written.text, exact), array("q", written.sizes.values()), tuple(sources),
-                  tuple(steps), room)
-
-
-def _share(launch: Launch, addresses: Sequence[int], threads: int) -> None:
-    split = launch.written.split
-    trips = launch.sizes[split] if split is not None else 1
-    if trips < 2:
-        _run(launch, addresses, None, 0, 0)
-        return
-    parts = min(threads, trips)
-    ends = [trips * part // parts for part in range(parts + 1)]
-    waiting = [_pool().submit(_run, launch, addresses, split, first, last)
-               for first, last in itertools.pairwise(ends[1:])]
-    _run(launch, addresses, split, 0, ends[1])
-    for each in waiting:
-        each.result()
-
-
-def _run(launch: Launch, addresses: Sequence[int], split: int | None, first: int, last: int) -> None:
-    """Run the kernel, or (with `split`) some trips of the loop that threads share."""
-    sizes, base = launch.sizes, 0
-    if launch.room:
-        room = np.empty(launch.room + _ALIGNED, np.uint8)
-        base = -(-address_of(room) // _ALIGNED) * _ALIGNED
-    pointers = array("q", [(base if argument < 0 else addresses[argument]) + start
-                           for argument, start in launch.sources])
-    if split is not None:
-        sizes = array("q", sizes)
-        sizes[split] = last - first
-        for place, step in enumerate(launch.steps):
-            pointers[place] += first * step
-    launch.function(pointers.buffer_info()[0], sizes.buffer_info()[0])
-
-
-@cache
-def _pool() -> ThreadPoolExecutor:
-    """Threads that help the caller's. ctypes lets go of the interpreter's lock while a kernel runs."""
-    return ThreadPoolExecutor(thread_name_prefix="egraft")
-
-
 def is_readable(array: np.ndarray) -> bool:
     """Whether a kernel can read it where it lies: strides of whole elements, aligned, in native byte order."""
     size = array.dtype.itemsize
     return array.flags.aligned and array.dtype.isnative and all(each % size == 0 for each in array.strides)
-
-
-_pointer_at = ctypes.c_void_p.from_address
-_DATA = object.__basicsize__  # of an array object: where the pointer to its elements is
-
-
-def _told_address(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
-def _read_address(array: np.ndarray) -> int:
-    return _pointer_at(id(array) + _DATA).value or 0
-
-
-def _reader() -> Callable[[np.ndarray], int]:
-    """Reading the pointer takes an eighth of the time of asking; where it lies is part of NumPy's C interface."""
-    samples: list[np.ndarray] = [np.zeros(3), np.zeros((2, 3), np.float32)[1:, ::2]]
-    right = all(_read_address(each) == _told_address(each) for each in samples)
-    return _read_address if right else _told_address
-
-
-address_of = _reader()
 
 
 def _elements(array: np.ndarray) -> tuple[int, ...]:

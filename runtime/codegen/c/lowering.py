@@ -23,7 +23,7 @@ from .. import address
 from ..scalar import Scalar
 from .views import ZERO, Coordinate, Domain, NotFusable, View, broadcast, digits, loops_of
 
-FAMILIES = ("elementwise", "movement", "normalization", "reduction")
+FAMILIES = ("elementwise", "movement", "normalization", "product", "reduction")
 DTYPES = frozenset({"float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
                     "bool"})  # fmt: skip
 MOST_ITEMS = 400  # of one kernel: beyond, views multiply what is computed
@@ -94,11 +94,16 @@ def _dtype(graph: Graph, name: str) -> str:
 
 
 class Lowering:
-    """The items of one kernel for one domain. `results` are those of the graph's outputs."""
+    """The items of one kernel for one domain. `results` are those of the graph's outputs.
 
-    def __init__(self, values: Values, domain: Domain, exact: bool) -> None:
-        self.values, self.domain, self.exact = values, domain, exact
+    A matrix product is no item: the kernel reads what has been computed before it. `product` is its node, and `held`
+    the tensor where its result lies.
+    """
+
+    def __init__(self, values: Values, domain: Domain, exact: bool, held: str = "") -> None:
+        self.values, self.domain, self.exact, self.held = values, domain, exact, held
         self.trips = domain.trips
+        self.product: Node | None = None
         self.columns: tuple[int, ...] | None = None  # loops that reductions run over, once there is one
         self.items: list[Item] = []
         self.dependent: list[frozenset[int]] = []  # loops that each item depends on
@@ -132,10 +137,28 @@ class Lowering:
         constant = values.graph.constants.get(name)
         if constant is not None and constant.facts.splat is not None and constant.size:
             return self.literal(constant.facts.splat, dtype)
+        return self._load(name, dtype, view, values.strides[name])
+
+    def _load(self, tensor: str, dtype: str, view: View, strides: Sequence[int]) -> int:
+        place = self.place(view, strides)
+        return self._add(Item("load", dtype, address=Address(tensor, place)), frozenset(loops_of((place,))))
+
+    @staticmethod
+    def place(view: View, strides: Sequence[int]) -> Coordinate:
+        """Where the element of a tensor lies."""
         place = ZERO
-        for coordinate, stride in zip(view, values.strides[name]):
+        for coordinate, stride in zip(view, strides):
             place = place.plus(coordinate.scaled(stride))
-        return self._add(Item("load", dtype, address=Address(name, place)), frozenset(loops_of((place,))))
+        return place
+
+    def product_of(self, node: Node, view: View) -> int:
+        """The element of a matrix product without what its operator adds to it."""
+        if self.product not in (None, node):
+            raise NotFusable("two products")
+        self.needs_rounding(node.op)
+        self.product = node
+        (name,) = node.outputs
+        return self._load(self.held or name, self.dtype(name), view, address.contiguous(self.shape(name)))
 
     def literal(self, value: float | int | bool, dtype: str) -> int:
         """A number."""

@@ -17,7 +17,7 @@ from ..functions import device_functions
 from ..reduction import FOLDS
 from ..scalar import Scalar
 from .lowering import Address, Item, Lowering
-from .views import ZERO, Coordinate, NotFusable
+from .views import Coordinate, NotFusable
 
 _OPERAND = re.compile(r"\ba(\d+)\b")
 _CHEAP = 2  # instructions: what costs more to compute than this is kept for later walks
@@ -45,12 +45,17 @@ class Written:
 class Writer:
     """Writes one kernel for pieces that have their row loops in common."""
 
-    def __init__(self, name: str, pieces: Sequence[Lowering]) -> None:
+    def __init__(self, name: str, pieces: Sequence[Lowering], rows: tuple[int, ...] | None = None,
+                 whole: Lowering | None = None) -> None:
+        """`rows` are the loops outside of the walks, if not the usual ones. `whole` has all trips of the loops, where
+        the kernel is one for a part of them."""
+        self.whole = whole
         self.name, self.made, self.helpers = name, Written(), dict[str, str]()
         self.lines: list[str] = []
         self.pointers: dict[Address, int] = {}
         first = pieces[0]
-        rows = row_loops(first, len(pieces) > 1)
+        if rows is None:
+            rows = row_loops(first, len(pieces) > 1)
         self.pieces = [_Piece(self, piece, index, rows) for index, piece in enumerate(pieces)]
         self.depth = 0
         self._collapse_rows(first, rows)
@@ -64,7 +69,7 @@ class Writer:
         sizes, collapsed = address.collapse([piece.trips[loop] for loop in rows], strides)
         for axis, size in enumerate(sizes):
             self.line(f"EG_OVER(r{axis}, {self.size(f'nr{axis}', size)})")
-        self.depth = len(sizes)
+        self.depth, self.row_sizes = len(sizes), sizes
         for each, steps in zip(every, collapsed):
             number = self.pointers[each]
             terms = [f"r{axis} * {self.size(f's{number}r{axis}', step)}" for axis, step in enumerate(steps) if step]
@@ -158,7 +163,7 @@ class _Piece:
 
     def _refuse_outside(self, where: Address) -> None:
         """No kernel reads or writes outside of a tensor, whatever mistake made it do so."""
-        values, trips = self.lowered.values, self.lowered.trips
+        values, trips = self.lowered.values, (self.writer.whole or self.lowered).trips
         strides = values.strides[where.tensor]
         if where.tensor in values.graph.outputs:
             strides = address.contiguous(values.shapes[where.tensor])
@@ -169,10 +174,7 @@ class _Piece:
             raise NotFusable(f"an element outside of {where.tensor!r}: a defect of the kernel generator")
 
     def _place_of(self, name: str) -> Coordinate:
-        place = ZERO
-        for coordinate, stride in zip(self.lowered.domain.view, address.contiguous(self.lowered.shape(name))):
-            place = place.plus(coordinate.scaled(stride))
-        return place
+        return Lowering.place(self.lowered.domain.view, address.contiguous(self.lowered.shape(name)))
 
     def _needed(self) -> set[int]:
         found: set[int] = set()

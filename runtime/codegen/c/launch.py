@@ -1,0 +1,104 @@
+"""A compiled fused kernel with its sizes, and how it is called: whole, or in parts that threads share."""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from graphs import dtypes
+
+from .compiler import Function, compiled
+from .native import engine
+from .text import BUFFER, Written
+from .views import NotFusable
+
+NAME = "eg_fused"
+PARTS = 4  # for each thread, so that one that is held up leaves work to the others
+_ALIGNED = 64
+_MOST_POINTERS, _MOST_SIZES = 96, 512  # as in engine.c
+
+
+@dataclass(frozen=True)
+class Launch:
+    """`sources` are, for each pointer, (argument, or -1 for a row buffer; bytes into it)."""
+
+    written: Written
+    function: Function
+    sizes: array[int]
+    sources: tuple[tuple[int, int], ...]
+    steps: tuple[int, ...]  # bytes that each pointer moves with the loop that is split
+    room: int  # bytes of row buffers
+
+    @cached_property
+    def _fixed(self) -> tuple[array[int], array[int], int]:
+        kernel = ctypes.cast(self.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        return array("q", [argument < 0 for argument, _ in self.sources]), array("q", self.steps), kernel
+
+    def words(self, bases: array[int], parts: int = 1, threads: int = 1) -> array[int]:
+        """An `eg_launch`. Whoever uses it has to keep `bases` and this launch."""
+        buffers, steps, kernel = self._fixed
+        split = self.written.split
+        return array("q", [kernel, len(self.sources), len(self.sizes), self.room, at(buffers), at(bases), at(steps),
+                           at(self.sizes), -1 if split is None else split, parts, threads])
+
+    def bases(self, addresses: Sequence[int]) -> array[int]:
+        """Where each pointer begins, for the addresses of the arguments."""
+        return array("q", [start if argument < 0 else addresses[argument] + start
+                           for argument, start in self.sources])
+
+    def run(self, addresses: Sequence[int], threads: int) -> None:
+        """Run it on arguments that lie at these addresses."""
+        split = self.written.split
+        parts = 1 if split is None or threads < 2 else min(threads * PARTS, self.sizes[split])
+        bases = self.bases(addresses)
+        words = self.words(bases, parts, threads)
+        engine().eg_run(at(words))
+
+
+def launch_of(written: Written, place: Mapping[str, int], exact: bool) -> Launch:
+    """A written kernel compiled. `place` numbers the arguments. Raises NotFusable where it is too large."""
+    sources, steps, room = [], [], 0
+    for number, ((tensor, start), dtype) in enumerate(zip(written.pointers, written.dtypes)):
+        size = dtypes.numpy_dtype(dtype).itemsize
+        if tensor == BUFFER:
+            sources.append((-1, room))
+            room += -(-start * size // _ALIGNED) * _ALIGNED
+        else:
+            sources.append((place[tensor], start * size))
+        steps.append(written.shares.get(number, 0) * size)
+    if len(sources) > _MOST_POINTERS or len(written.sizes) > _MOST_SIZES:
+        raise NotFusable(f"a kernel with {len(sources)} pointers and {len(written.sizes)} sizes")
+    return Launch(written, compiled(NAME, written.text, exact), array("q", written.sizes.values()), tuple(sources),
+                  tuple(steps), room)
+
+
+def at(words: array[int]) -> int:
+    """Where an array of words lies."""
+    return words.buffer_info()[0]
+
+
+_pointer_at = ctypes.c_void_p.from_address
+_DATA = object.__basicsize__  # of an array object: where the pointer to its elements is
+
+
+def _told_address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _read_address(array: np.ndarray) -> int:
+    return _pointer_at(id(array) + _DATA).value or 0
+
+
+def _reader() -> Callable[[np.ndarray], int]:
+    """Reading the pointer takes an eighth of the time of asking; where it lies is part of NumPy's C interface."""
+    samples: list[np.ndarray] = [np.zeros(3), np.zeros((2, 3), np.float32)[1:, ::2]]
+    right = all(_read_address(each) == _told_address(each) for each in samples)
+    return _read_address if right else _told_address
+
+
+address_of = _reader()

@@ -1,0 +1,38 @@
+"""The engine of the CPU in C: a pool of threads, matrix products, and what calls fused kernels (`engine.c`)."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+from ..compiler import library
+
+HERE = Path(__file__).parent
+# Products are sums in an order of their own anyway: they may be contracted.
+_FLAGS = ("-ffp-contract=fast", "-pthread")
+
+
+@cache
+def engine() -> ctypes.CDLL:
+    """The library. Raises TargetUnavailable without a compiler."""
+    texts = [(HERE / name).read_text(encoding="utf-8") for name in ("pool.h", "product.h", "engine.c")]
+    source = "\n".join("\n".join(line for line in text.splitlines() if not line.startswith('#include "'))
+                       for text in texts)
+    found = library("eg_engine", source, *_FLAGS)
+    for name in ("eg_run", "eg_multiply", "eg_pad"):
+        function = getattr(found, name)
+        function.restype, function.argtypes = None, [ctypes.c_void_p]
+    for name in ("eg_height", "eg_width", "eg_room_bytes"):
+        getattr(found, name).restype = ctypes.c_longlong
+    found.eg_height.argtypes = [ctypes.c_longlong]
+    for name in ("eg_pack_a", "eg_pack_b"):
+        function = getattr(found, name)
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p, *([ctypes.c_longlong] * 4), ctypes.c_void_p]
+    return found
+
+
+def room_bytes() -> int:
+    """What the threads of the pool, and those that called it, keep for row buffers and panels."""
+    return int(engine().eg_room_bytes())

@@ -1,0 +1,175 @@
+"""The operands of a matrix product: where the elements of A and B lie, for each of its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from graphs.ir import Node
+from graphs.operators._windows import SAME, explicit_pads, per_axis, window_count
+
+from .. import address
+from .lowering import Lowering, Values
+from .views import Coordinate, Cut, Domain, NotFusable, Refine, View
+
+MOST_POSITIONS = 1 << 22  # of a convolution's result, for each of which the place in the image is kept
+_SPACES = 3
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A or B: the tensor, the first element, the steps of a row and of a column, and where each batch begins."""
+
+    tensor: str
+    start: int
+    row: int
+    column: int
+    batches: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Image:
+    """The B of a convolution: B[k, n] = image[places[k] + positions[n]]. `padded`, if there is padding, are the sizes
+    of an image (three dimensions) with it; `begins` is what of it comes first."""
+
+    places: np.ndarray
+    positions: np.ndarray
+    sizes: tuple[int, ...]
+    begins: tuple[int, ...]
+    padded: tuple[int, ...] | None
+    channels: int  # of all groups: planes of one image
+    groups: int
+
+    @property
+    def elements(self) -> int:
+        """Of one image, all channels, with the padding."""
+        return self.channels * prod(self.padded or self.sizes)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """C[m, n] = sum of A[m, k] B[k, n] for each batch; `starts` of the batches and `step` of the rows are C's."""
+
+    left: Operand
+    right: Operand
+    m: int
+    n: int
+    k: int
+    starts: tuple[int, ...]
+    step: int
+    image: Image | None = None
+
+    @property
+    def work(self) -> int:
+        """Products of two numbers."""
+        return len(self.starts) * self.m * self.n * self.k
+
+
+def operands_of(values: Values, node: Node) -> Operands:
+    """Those of a MatMul, Gemm or Conv. Raises NotFusable."""
+    if node.op == "Conv":
+        return _conv(values, node)
+    (a, start_a, strides_a), (b, start_b, strides_b) = (_read(values, name) for name in node.inputs[:2])
+    shape_a, shape_b = (values.shapes[name] for name in node.inputs[:2])
+    if len(shape_a) < 2 or len(shape_b) < 2:
+        raise NotFusable("a product with a vector")
+    if node.attrs.get("transA"):
+        shape_a, strides_a = shape_a[::-1], strides_a[::-1]
+    if node.attrs.get("transB"):
+        shape_b, strides_b = shape_b[::-1], strides_b[::-1]
+    whole = values.shapes[node.outputs[0]]
+    steps = [address.broadcast(shape_a[:-2], strides_a[:-2], whole[:-2]) + (strides_a[-2],),
+             address.broadcast(shape_b[:-2], strides_b[:-2], whole[:-2]) + (0,), address.contiguous(whole)[:-1]]
+    sizes, (left, right, own) = address.collapse(whole[:-1], steps)
+    if sizes and right[-1] == 0:  # rows: neighbouring batches may be among them
+        m, row, step = sizes[-1], left[-1], own[-1]
+        sizes, left, right, own = sizes[:-1], left[:-1], right[:-1], own[:-1]
+    else:
+        m, row, step = 1, strides_a[-2], whole[-1]
+    places = list(product(*map(range, sizes)))
+    starts = [tuple(sum(i * s for i, s in zip(place, each)) for place in places) for each in (left, right, own)]
+    return Operands(Operand(a, start_a, row, strides_a[-1], starts[0]),
+                    Operand(b, start_b, strides_b[-2], strides_b[-1], starts[1]),
+                    m, whole[-1], shape_a[-1], starts[2], step)
+
+
+def _read(values: Values, name: str) -> tuple[str, int, tuple[int, ...]]:
+    """(tensor, first element, stride of each axis) of an operand, which may be a view of what is given."""
+    if name not in values.producers:
+        constant = values.graph.constants.get(name)
+        if constant is not None and constant.size and constant.facts.splat is not None:
+            raise NotFusable("a product with one number")
+        return name, 0, values.strides[name]
+    graph = values.graph.copy()
+    graph.outputs = [name]
+    try:
+        lowered = Lowering(replace(values, graph=graph), Domain.of(values.shapes[name]), False)
+    except (Refine, Cut) as reason:
+        raise NotFusable("a product with an operand that is moved") from reason
+    found = lowered.items[lowered.results[0]]
+    if found.address is None or lowered.product is not None:
+        raise NotFusable("a product with an operand that is computed")
+    return found.address.tensor, found.address.place.start, _strides(lowered.domain.view, found.address.place)
+
+
+def _strides(view: View, place: Coordinate) -> tuple[int, ...]:
+    factors = dict(place.terms)
+    return tuple(factors.get(each.terms[0][0], 0) if each.terms else 0 for each in view)
+
+
+def _conv(values: Values, node: Node) -> Operands:
+    (x, start_x, strides_x), (w, start_w, strides_w) = (_read(values, name) for name in node.inputs[:2])
+    shape, weights, whole = (values.shapes[name] for name in (*node.inputs[:2], node.outputs[0]))
+    for name, own, strides in ((x, shape, strides_x), (w, weights, strides_w)):
+        if any(size != 1 and one != other for size, one, other in zip(own, strides, address.contiguous(own))):
+            raise NotFusable(f"a convolution whose {name} is not row-major")
+    group, spaces = int(node.attrs["group"]), len(shape) - 2  # type: ignore[call-overload]
+    maps, n = whole[1] // group, prod(whole[2:])
+    if not 1 <= spaces <= _SPACES or n > MOST_POSITIONS:
+        raise NotFusable(f"a convolution of {spaces} dimensions, {n} positions")
+    if weights[1] == 1 and group > 1:
+        raise NotFusable("a depthwise convolution")
+    image = _image(node, shape, weights, whole, group)
+    batches = list(product(range(shape[0]), range(group)))
+    depth, plane = prod(weights[1:]), image.elements // image.channels
+    return Operands(
+        Operand(w, start_w, depth, 1, tuple(g * maps * depth for _, g in batches)),
+        Operand(x, start_x, 0, 0, tuple((0 if image.padded else b * image.elements) + g * weights[1] * plane
+                                        for b, g in batches)),
+        maps, n, depth, tuple((b * group + g) * maps * n for b, g in batches), n, image)
+
+
+def _image(node: Node, shape: Sequence[int], weights: Sequence[int], whole: Sequence[int], group: int) -> Image:
+    sizes, kernel, counts = shape[2:], weights[2:], whole[2:]
+    strides, dilations = per_axis(node.attrs, "strides", len(sizes)), per_axis(node.attrs, "dilations", len(sizes))
+    reach = [(count - 1) * stride + (k - 1) * dilation + 1
+             for count, stride, k, dilation in zip(counts, strides, kernel, dilations)]
+    if node.attrs.get("auto_pad", "NOTSET") in SAME:
+        total = [max(length - size, 0) for length, size in zip(reach, sizes)]
+        begins = [each // 2 if node.attrs["auto_pad"] == "SAME_UPPER" else -(-each // 2) for each in total]
+    else:
+        begins, ends = (list(each) for each in explicit_pads(node.attrs, len(sizes)))
+        assert all(count == window_count(size, k, stride, dilation, begin, end, False) for
+                   count, size, k, stride, dilation, begin, end in
+                   zip(counts, sizes, kernel, strides, dilations, begins, ends))
+    if min(begins) < 0:
+        raise NotFusable("a convolution with negative padding")
+    missing = _SPACES - len(sizes)
+    inside = all(not begin and length <= size for begin, length, size in zip(begins, reach, sizes))
+    room = [1] * missing + (list(sizes) if inside else [max(each) for each in zip(reach, begins)])
+    steps = address.contiguous(room)
+    places = _offsets([weights[1], *kernel], [prod(room), *(s * d for s, d in zip(steps[missing:], dilations))])
+    positions = _offsets(counts, [s * t for s, t in zip(steps[missing:], strides)])
+    return Image(places, positions, (*[1] * missing, *sizes), (*[0] * missing, *begins),
+                 None if inside else tuple(room), shape[1], group)
+
+
+def _offsets(sizes: Sequence[int], steps: Sequence[int]) -> np.ndarray:
+    total = np.zeros(1, np.int64)
+    for size, step in zip(sizes, steps):
+        total = (total[:, None] + np.arange(size, dtype=np.int64) * step).reshape(-1)
+    return total

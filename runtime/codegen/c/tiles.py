@@ -1,0 +1,209 @@
+"""A matrix product with a kernel behind it, which runs on each tile while that is still in the cache."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from graphs import dtypes
+
+from .. import address
+from .launch import NAME, Launch, address_of, at, launch_of
+from .lowering import Address, Lowering, Values
+from .native import engine
+from .operands import Operands, operands_of
+from .text import Writer
+from .views import NotFusable
+
+FLOAT = 4  # bytes
+THREAD_WORK = 1 << 18  # products of numbers that a thread has to get at least
+
+
+@dataclass
+class Packs:
+    """What a caller knows of a kernel's arguments: those at `fixed` are the same arrays, with the same content, in all
+    its calls. They are packed once; `made` keeps that."""
+
+    fixed: frozenset[int] = frozenset()
+    made: dict[tuple[Hashable, ...], np.ndarray] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Of what is packed."""
+        return sum(each.nbytes for each in self.made.values())
+
+
+@dataclass(frozen=True)
+class Then:
+    """The kernel behind a product. `moves` are the bytes that its pointers move by for each batch, `rows` and `columns`
+    for a row and a column; `row_size` and `column_size` are the places of both among its sizes."""
+
+    launch: Launch
+    moves: np.ndarray
+    rows: array[int]
+    columns: array[int]
+    row_size: int
+    column_size: int
+    whole_rows: bool
+
+
+class Product:
+    """A product as a step of a plan. `target` is the argument that it is written to."""
+
+    def __init__(self, operands: Operands, place: Mapping[str, int], target: int, then: Then | None) -> None:
+        self.operands, self.target, self.then = operands, target, then
+        self.left, self.right = place[operands.left.tensor], place[operands.right.tensor]
+        self._tables: dict[tuple[bool, bool], np.ndarray] = {}
+
+    @property
+    def text(self) -> str:
+        """That of the kernel behind it."""
+        return self.then.launch.written.text if self.then else ""
+
+    def run(self, addresses: Sequence[int], threads: int, packs: Packs) -> None:
+        """Run it on arguments that lie at these addresses."""
+        each, image = self.operands, self.operands.image
+        left = self._packed("a", packs, addresses) if self.left in packs.fixed else None
+        right = self._packed("b", packs, addresses) if self.right in packs.fixed and image is None else None
+        table = self._table(left is not None, right is not None)
+        threads = max(1, min(threads, each.work // THREAD_WORK))
+        then = self.then
+        bases = then.launch.bases(addresses) if then else array("q")
+        words = then.launch.words(bases) if then else array("q")
+        job = array("q", [
+            addresses[self.left] + each.left.start * FLOAT if left is None else address_of(left),
+            addresses[self.right] + each.right.start * FLOAT if right is None else address_of(right),
+            addresses[self.target], len(each.starts), each.m, each.n, each.k, address_of(table),
+            each.left.row, each.left.column, each.right.row, each.right.column, each.step,
+            left is not None, right is not None,
+            address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
+            image.elements if image else 0,
+            bool(then and then.whole_rows), at(words) if then else 0, at(then.rows) if then else 0,
+            at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
+            threads, 0, 0, 0, 0, 0])
+        if image is None or image.padded is None:
+            engine().eg_multiply(at(job))
+            return
+        room = np.empty(image.elements, np.float32)  # one image at a time
+        source, rows = job[1], job[7]
+        job[1], job[3] = address_of(room), image.groups
+        for number in range(len(each.starts) // image.groups):
+            padding = array("q", [source + number * image.channels * prod(image.sizes) * FLOAT, job[1],
+                                  image.channels, *image.sizes, *image.begins, *image.padded, threads])
+            engine().eg_pad(at(padding))
+            job[7] = rows + number * image.groups * table.strides[0]
+            engine().eg_multiply(at(job))
+
+    def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
+        """Panels of A or B, one after the other for each batch that has its own."""
+        each, one = self.operands, self._block(side)
+        operand, argument = (each.left, self.left) if side == "a" else (each.right, self.right)
+        sizes = (each.m, each.k) if side == "a" else (each.k, each.n)
+        own = tuple(dict.fromkeys(operand.batches))
+        key = side, argument, operand.start, operand.row, operand.column, own, sizes
+        if key not in packs.made:
+            room = np.empty(len(own) * one, np.float32)
+            for number, start in enumerate(own):
+                getattr(engine(), f"eg_pack_{side}")(
+                    addresses[argument] + (operand.start + start) * FLOAT, operand.row, operand.column, *sizes,
+                    address_of(room) + number * one * FLOAT)
+            packs.made[key] = room
+        return packs.made[key]
+
+    def _block(self, side: str) -> int:
+        """Elements of one packed A or B."""
+        each = self.operands
+        size, unit = (each.m, engine().eg_height(each.m)) if side == "a" else (each.n, engine().eg_width())
+        return -(-size // unit) * unit * each.k
+
+    def _table(self, a: bool, b: bool) -> np.ndarray:
+        """For each batch the bytes that A, B, C and the pointers of the kernel behind are moved by."""
+        if (a, b) not in self._tables:
+            each = self.operands
+            starts = [self._numbered(each.left.batches, "a") if a else each.left.batches,
+                      self._numbered(each.right.batches, "b") if b else each.right.batches, each.starts]
+            table = np.array(starts, np.int64).T * FLOAT
+            moves = self.then.moves if self.then else np.empty((len(table), 0), np.int64)
+            self._tables[a, b] = np.ascontiguousarray(np.concatenate([table, moves], axis=1))
+        return self._tables[a, b]
+
+    def _numbered(self, batches: Sequence[int], side: str) -> list[int]:
+        number = {start: index for index, start in enumerate(dict.fromkeys(batches))}
+        return [number[start] * self._block(side) for start in batches]
+
+
+def product_of(values: Values, piece: Lowering, place: Mapping[str, int], exact: bool) -> tuple[Product, bool]:
+    """The product that a lowered kernel reads, and whether that kernel is done with it as well."""
+    node = piece.product
+    assert node is not None
+    operands, name = operands_of(values, node), node.outputs[0]
+    if min(operands.m, operands.n, operands.k) < 1:
+        raise NotFusable("a tensor without elements")
+    (output, *others) = values.graph.outputs
+    if not others and values.dtypes[output] == "float32":
+        held = Lowering(values, piece.domain, exact, output)
+        read = {item.address for item in held.items if item.address and item.address.tensor == output}
+        if read == {_stored(held, output)}:
+            if held.items[held.results[0]].address in read:  # nothing follows
+                return Product(operands, place, place[output], None), True
+            then = _then(held, operands, place, exact)
+            if then is not None:
+                return Product(operands, place, place[output], then), True
+    return Product(operands, place, place[name], None), False
+
+
+def _stored(lowered: Lowering, output: str) -> Address:
+    where = Lowering.place(lowered.domain.view, address.contiguous(lowered.shape(output)))
+    return Address(output, where)
+
+
+def _then(lowered: Lowering, operands: Operands, place: Mapping[str, int], exact: bool) -> Then | None:
+    """The kernel over one tile, if its loops are batches, rows and columns of the product."""
+    parts = _parted(lowered, operands)
+    if parts is None:
+        return None
+    batches, rows, columns = parts
+    folds = lowered.columns is not None
+    if folds and set(lowered.columns or ()) != set(columns):
+        return None
+    tile = copy(lowered)
+    tile.trips = {**lowered.trips, **dict.fromkeys(batches, 1)}
+    writer = Writer(NAME, [tile], rows, whole=lowered)
+    if len(writer.row_sizes) > 1 or len(writer.pieces[0].trips) > 1:
+        return None
+    launch = launch_of(writer.made, place, exact)
+    sizes = [dtypes.numpy_dtype(dtype).itemsize for dtype in writer.made.dtypes]
+    steps = [dict(each.place.terms) for each in sorted(writer.pointers, key=writer.pointers.__getitem__)]
+    steps += [{}] * (len(sizes) - len(steps))  # row buffers
+
+    def moved(loops: Sequence[int]) -> array[int]:
+        return array("q", [own.get(loops[-1], 0) * size if loops else 0 for own, size in zip(steps, sizes)])
+
+    names = list(writer.made.sizes)
+    place_of = {name: names.index(name) for name in ("nr0", "nc0") if name in names}
+    counts = product(*(range(lowered.trips[loop]) for loop in batches))
+    moves = [[sum(own.get(loop, 0) * at_ for loop, at_ in zip(batches, each)) * size
+              for own, size in zip(steps, sizes)] for each in counts]
+    return Then(launch, np.array(moves, np.int64), moved(rows), moved(columns), place_of.get("nr0", -1),
+                place_of.get("nc0", -1), folds)
+
+
+def _parted(lowered: Lowering, operands: Operands) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] | None:
+    """The loops that are batches, rows and columns of the product."""
+    loops, found = list(lowered.domain.loops), []
+    for wanted in (operands.n, operands.m):
+        own: list[int] = []
+        while loops and prod(lowered.trips[each] for each in own) < wanted:
+            own.insert(0, loops.pop())
+        if prod(lowered.trips[each] for each in own) != wanted:
+            return None
+        found.append(tuple(own))
+    if prod(lowered.trips[each] for each in loops) != len(operands.starts):
+        return None
+    return tuple(loops), found[1], found[0]

@@ -1,0 +1,142 @@
+"""Products and convolutions with what follows them, as one fused kernel: against NumPy, packed, shared by threads."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from graphs.ir import Graph
+from graphs.text import parse_graph
+from runtime.codegen.c import FusedKernel, NotFusable, Packs, operands, plan_of, unavailable
+from runtime.codegen.c.check import fault
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+# Inputs with a shape each, the nodes, and whether all is done tile by tile.
+ATTENTION = "k = constant float32[] 0.25; p = MatMul(a, b); s = Mul(p, k); t = Add(s, m); y = Softmax(t)"
+FAMILIES = {
+    "alone": ({"a": (5, 7), "b": (7, 40)}, "y = MatMul(a, b)", True),
+    "bias and activation": ({"a": (50, 7), "b": (7, 40), "c": (40,)},
+        "p = MatMul(a, b); q = Add(p, c); y = Gelu(q)", True),
+    "residual": ({"a": (2, 50, 7), "b": (7, 40), "c": (40,), "r": (2, 50, 40)},
+                 "p = MatMul(a, b); q = Add(p, c); y = Add(q, r)", True),
+    "residual and layer norm": ({"a": (3, 20, 48), "w": (48, 70), "r": (3, 20, 70), "g": (70,), "b": (70,)},
+                                "p = MatMul(a, w); q = Add(p, r); y = LayerNormalization(q, g, b)", True),
+    "attention": ({"a": (2, 3, 20, 16), "b": (2, 3, 16, 37), "m": (2, 1, 1, 37)}, ATTENTION, True),
+    "attention of views": ({"q": (2, 20, 3, 16), "v": (2, 37, 3, 16), "m": (2, 1, 1, 37)},
+                           "a = Transpose(q, perm=[0, 2, 1, 3]); b = Transpose(v, perm=[0, 2, 3, 1]); " + ATTENTION,
+                           True),
+    "heads": ({"a": (2, 20, 48), "w": (48, 48), "c": (48,)}, "p = MatMul(a, w); q = Add(p, c); "
+              "r = Reshape(q, shape=[2, 20, 3, 16]); y = Transpose(r, perm=[0, 2, 1, 3])", False),
+    "gemm": ({"a": (20, 48), "w": (30, 48), "c": (30,)}, "y = Gemm(a, w, c, transB=1, alpha=0.5, beta=2.0)", True),
+    "gemm of columns": ({"a": (48, 20), "w": (48, 30), "c": (20, 1)}, "q = Gemm(a, w, c, transA=1); y = Tanh(q)", True),
+    "a row": ({"a": (1, 70), "w": (70, 33), "b": (33,)}, "p = MatMul(a, w); q = Add(p, b); y = Relu(q)", True),
+    "rows of batches": ({"a": (4, 1, 70), "w": (4, 70, 33)}, "p = MatMul(a, w); y = Relu(p)", True),
+    "pointwise convolution": ({"x": (2, 8, 9, 9), "w": (20, 8, 1, 1), "b": (20,)},
+        "q = Conv(x, w, b); y = Relu(q)", True),
+    "convolution": ({"x": (2, 8, 9, 9), "w": (20, 8, 3, 3), "b": (20,), "r": (2, 20, 9, 9)},
+                    "q = Conv(x, w, b, pads=[1, 1, 1, 1]); z = Add(q, r); y = Relu(z)", True),
+    "batch norm": ({"x": (1, 8, 9, 9), "w": (20, 8, 3, 3), "g": (20,), "b": (20,), "e": (20,), "v": (20,)},
+                   "q = Conv(x, w); n = BatchNormalization(q, g, b, e, v); y = Relu(n)", True),
+    "strided": ({"x": (1, 3, 40, 37), "w": (20, 3, 3, 3)}, "y = Conv(x, w, strides=[2, 2], pads=[1, 1, 1, 1])", True),
+    "groups": ({"x": (2, 8, 9, 9), "w": (20, 4, 3, 3)},
+        "q = Conv(x, w, group=2, pads=[0, 1, 0, 1]); y = Relu(q)", False),
+    "one dimension": ({"x": (2, 8, 70), "w": (20, 8, 5)},
+        "q = Conv(x, w, dilations=[2], pads=[3, 1]); y = Tanh(q)", True),
+    "three dimensions": ({"x": (1, 3, 6, 7, 8), "w": (5, 3, 2, 3, 2)}, "y = Conv(x, w, pads=[1, 1, 0, 0, 1, 1])", True),
+    "same padding": ({"x": (1, 3, 7, 8), "w": (5, 3, 4, 3)},
+        'y = Conv(x, w, auto_pad="SAME_LOWER", strides=[2, 1])', True),
+}  # fmt: skip
+
+
+def graph_of(shapes: dict[str, tuple[int, ...]], nodes: str) -> Graph:
+    texts = ", ".join(f"{name}: float32{list(shape)}" for name, shape in shapes.items())
+    body = nodes.replace("; ", "\n")
+    return parse_graph(f'graph "g" opset 20 ({texts}) -> (y) {{\n{body}\n}}')
+
+
+def numbers(graph: Graph, shapes: dict[str, tuple[int, ...]]) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal(shapes[name]).astype(np.float32) for name in graph.inputs]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_computes_what_the_graph_does(family: str) -> None:
+    shapes, nodes, in_tiles = FAMILIES[family]
+    graph = graph_of(shapes, nodes)
+    assert fault(FusedKernel(graph), shapes) is None
+    plan = plan_of(graph, shapes)
+    assert plan.product is not None and (not plan.launches) == in_tiles
+
+
+@pytest.mark.parametrize("family", ["residual and layer norm", "attention", "convolution", "groups", "heads"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_constants_are_packed_once_and_threads_share_tiles(family: str, threads: int) -> None:
+    shapes, nodes, _ = FAMILIES[family]
+    graph = graph_of(shapes, nodes)
+    kernel, arrays = FusedKernel(graph), numbers(graph, shapes)
+    (want,) = kernel(*arrays)
+    packs = Packs(frozenset(range(len(arrays))))
+    for _ in range(2):
+        np.testing.assert_array_equal(kernel(*arrays, threads=threads, packs=packs)[0], want)
+    made = dict(packs.made)
+    kernel(*arrays, threads=threads, packs=packs)
+    assert packs.made.keys() == made.keys() and all(packs.made[key] is each for key, each in made.items())
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(300, 700, 333), (13, 321, 32), (15, 640, 65), (29, 1, 31)])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_sizes_around_those_of_blocks(m: int, k: int, n: int, threads: int) -> None:
+    shapes = {"a": (m, k), "b": (k, n), "c": (n,)}
+    graph = graph_of(shapes, "p = MatMul(a, b); y = Add(p, c)")
+    a, b, c = numbers(graph, shapes)
+    (got,) = FusedKernel(graph)(a, b, c, threads=threads)
+    np.testing.assert_allclose(got, a.astype(float) @ b + c, atol=2e-4)
+    (turned,) = FusedKernel(graph)(np.asfortranarray(a), np.asfortranarray(b), c, threads=threads)
+    np.testing.assert_array_equal(turned, got)
+
+
+def test_a_convolution_of_several_tiles() -> None:
+    shapes = {"x": (1, 40, 61, 67), "w": (70, 40, 3, 3)}
+    graph = graph_of(shapes, "q = Conv(x, w, pads=[1, 1, 1, 1]); y = Relu(q)")
+    x, w = numbers(graph, shapes)
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    want = np.maximum(np.einsum("bchwij,mcij->bmhw", windows, w, optimize=True), 0)
+    for threads in (1, 3):
+        np.testing.assert_allclose(FusedKernel(graph)(x, w, threads=threads)[0], want, atol=1e-4)
+
+
+def test_callers_at_once_have_their_own_results() -> None:
+    shapes, nodes, _ = FAMILIES["residual and layer norm"]
+    shapes = {**shapes, "a": (3, 200, 48), "r": (3, 200, 70)}
+    graph = graph_of(shapes, nodes)
+    kernel, arrays = FusedKernel(graph), numbers(graph, shapes)
+    (want,) = kernel(*arrays)
+    wrong: list[int] = []
+
+    def call(number: int) -> None:
+        for _ in range(20):
+            if not np.array_equal(kernel(*arrays, threads=3)[0], want):
+                wrong.append(number)
+
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    for each in callers:
+        each.start()
+    for each in callers:
+        each.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize("nodes", ["y = MatMul(a, b)", "p = MatMul(a, b); y = Relu(p)"])
+def test_products_are_not_exact(nodes: str) -> None:
+    shapes = {"a": (2, 3), "b": (3, 4)}
+    with pytest.raises(NotFusable, match="bits"):
+        plan_of(graph_of(shapes, nodes), shapes, exact=True)
+
+
+def test_a_place_in_the_image_that_is_one_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = operands._offsets
+    monkeypatch.setattr(operands, "_offsets", lambda sizes, steps: np.maximum(right(sizes, steps) - 1, 0))
+    shapes, nodes, _ = FAMILIES["convolution"]
+    assert fault(FusedKernel(graph_of(shapes, nodes)), shapes) is not None
