@@ -80,9 +80,11 @@ class Gradients:
             values = Evaluated(self.made, place.seed)(place.feeds)
             gradients = {name: np.asarray(values[output], np.float64) for name, output in self.outputs.items()}
             zero = {name for name in zero if not gradients[name].any()}
-            base = float(np.sum(Evaluated(whole, place.seed)(place.feeds)[self.height]))
+            missing = [name for name in whole.outputs if name not in values]
+            values |= Evaluated(whole, place.seed)(place.feeds) if missing else {}
+            base = float(np.sum(values[self.height]))
             at = {**{name: constant.array for name, constant in self.graph.constants.items()}, **place.feeds,
-                  **(Evaluated(whole, place.seed)(place.feeds) if inner else {})}
+                  **{name: values[name] for name in inner}}
             for names in groups(self.graph, list(self.outputs)):
                 rows.append(self._row(place, at, {name: gradients[name] for name in names}, base))
         return verdict(rows, [name for name in self.outputs if name in zero]), found

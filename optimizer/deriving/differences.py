@@ -8,7 +8,7 @@ gradient of one tensor shows beside those of all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -26,6 +26,7 @@ ALLOWED = 1e-4  # relative difference
 UNSETTLED = 0.25 * ALLOWED  # the two steps differ by more: the height is not smooth there
 LEAST = 1e-4  # part of the height below which a slope counts as zero
 ROUNDS, TRIES, MAX_SIZES = 2, 4, 60
+LARGE_BYTES = 128 << 20  # of the values of one run in float64: beyond, one place must do
 Values = dict[str, np.ndarray]
 
 
@@ -72,18 +73,22 @@ class Place:
     feeds: dict[str, Any]
     sizes: dict[str, int]
     seed: int
+    large: bool = False
 
 
 class Evaluated:
     """A graph that is run in float64, from the same random numbers each time."""
 
     def __init__(self, graph: Graph, seed: int) -> None:
-        self.graph, self.seed = graph, seed
+        self.graph, self.seed, self.bytes = graph, seed, 0
 
-    def __call__(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """Output name -> value. Feeds may be float64 where the graph has a narrower type."""
+    def __call__(self, feeds: Mapping[str, Any], counting: bool = False) -> dict[str, Any]:
+        """Output name -> value. Feeds may be float64 where the graph has a narrower type. `counting` notes `bytes`, of
+        the values that are alive at one time."""
         program = TwinProgram(self.graph, Twin(wide=True), None, self.seed)  # new: random nodes start again
-        return program.run({name: feeds[name] for name in self.graph.inputs})
+        found = program.run({name: feeds[name] for name in self.graph.inputs}, counting)
+        self.bytes = program.peak_bytes
+        return found
 
 
 def place_of(graph: Graph, height: str, seed: int, sizes: dict[str, int] | None,
@@ -97,8 +102,8 @@ def place_of(graph: Graph, height: str, seed: int, sizes: dict[str, int] | None,
         for spread in SPREADS:
             try:
                 feeds = {**draw(graph, seed, candidate, spread=spread), **_defaults(graph)}
-                if np.isfinite(np.sum(run(feeds)[height])):
-                    return Place(feeds, candidate, seed), ""
+                if np.isfinite(np.sum(run(feeds, counting=True)[height])):
+                    return Place(feeds, candidate, seed, run.bytes > LARGE_BYTES), ""
                 why = why or f"{height!r} is not finite on drawn inputs"
             except EgraftError as error:
                 why = why or f"{error.where}: {error.found}"
@@ -114,9 +119,9 @@ def _defaults(graph: Graph) -> Values:
 
 def places(graph: Graph, height: str, seed: int, sizes: dict[str, int] | None,
            given: Mapping[str, Any] | None) -> tuple[list[Place], str]:
-    """One place, and a second of another draw and, where sizes are symbolic, other sizes."""
+    """One place, and unless the graph is large a second of another draw and, where sizes are symbolic, other sizes."""
     first, why = place_of(graph, height, seed, sizes, given)
-    if first is None or given is not None:
+    if first is None or given is not None or first.large:
         return ([] if first is None else [first]), why
     found = [first]
     others = smaller_sizes(graph, first.sizes) if first.sizes and not sizes else iter([first.sizes])
@@ -167,16 +172,27 @@ def along_gradients(at: Mapping[str, Any], gradients: Values, height: float, see
 def compare(slope: Slope, height: Callable[[Values], float], at: Mapping[str, Any], base: float) -> tuple[float, bool]:
     """(relative difference of a slope from differences, whether the differences can be trusted)."""
     scale = max(slope.size, LEAST * abs(base), 1e-30)
-    found: list[float] = []
+    start = {name: widen(np.asarray(at[name])) for name in slope.moves}
+    found: list[tuple[float, float]] = []
     for step in STEPS:
-        sides = [height({name: widen(np.asarray(at[name])) + sign * step * move for name, move in slope.moves.items()})
-                 for sign in (1.0, -1.0)]
-        found.append((sides[0] - sides[1]) / (2 * step))
-        error = abs(found[0] - slope.predicted) / scale
+        up, down = (height({name: start[name] + sign * step * move for name, move in slope.moves.items()})
+                    for sign in (1.0, -1.0))
+        found.append((up, down))
+        error = abs((up - down) / (2 * step) - slope.predicted) / scale
         if error <= ALLOWED:
             return error, True
-    settled = bool(np.isfinite(found).all()) and abs(found[0] - found[1]) / scale <= UNSETTLED
-    return error, settled
+    return error, _smooth(found, height(start), scale)
+
+
+def _smooth(sides: Sequence[tuple[float, float]], middle: float, scale: float) -> bool:
+    """Whether both steps tell the same slope, and the function does not bend right at the middle (as where a maximum
+    is a tie): the slopes on both sides of a bend differ by as much for each step, those of a curve by the step."""
+    if not np.isfinite(sides).all():
+        return False
+    slopes = [(up - down) / (2 * step) for (up, down), step in zip(sides, STEPS)]
+    bends = [abs(up + down - 2 * middle) / step for (up, down), step in zip(sides, STEPS)]
+    bent = bends[0] / scale > UNSETTLED and bends[1] < 2 * bends[0]
+    return abs(slopes[0] - slopes[1]) / scale <= UNSETTLED and not bent
 
 
 def verdict(rows: Iterable[dict[str, Any]], zero: list[str]) -> Check:

@@ -199,6 +199,15 @@ def test_a_function_of_jumps_is_not_called_validated() -> None:
     assert found["validation"]["status"] == "not validated" and "do not settle" in found["warnings"][0]
 
 
+def test_ties_are_not_called_wrong() -> None:
+    """The derivative of Relu at 0 is 0, and differences see the half of its two sides."""
+    tie = parse_graph("""graph "m" opset 18 (x: float32[2]) -> (y) {
+      zero = constant float32[2] [0, 0] w = constant float32[2] [1, 1]
+      a = Mul(w, zero) b = Relu(a) c = Mul(b, x) y = ReduceSum(c, keepdims=0, axes=[0]) }""")
+    found = grad(tie, loss="y", wrt=["a"]).report["derivation"]["validation"]
+    assert found["status"] == "not validated"
+
+
 def test_a_step_that_strays_is_noticed(model: Path) -> None:
     graph = add_loss(load(model), "mse", "y")
     step, other = (training_step(graph, "loss", SGD(rate), ["w", "shift"]) for rate in (0.01, 0.0101))
