@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from graphs.errors import InvalidInput, NotExecutable, TargetUnavailable
 from graphs.ir import Graph
 from graphs.types import TensorType, Type
 
+from .blas import limited_to
 from .execute import FUSED_DOMAIN, Context, Hooks
 from .program import Program, detached
 
@@ -67,8 +70,14 @@ class Session:
             from .training.preview import without_training_operators
 
             graph = without_training_operators(graph)
+        if hooks is None and target == "egraft:cpu" and graph.functions:
+            from .fused_functions import fused_again
+
+            graph = fused_again(graph)  # equal bodies then share their kernels
         self.graph = graph
         self.target = target
+        # One pool of threads: where the engine's share kernels and products, those of BLAS would be in their way.
+        self._blas: Callable[[], AbstractContextManager[None]] = nullcontext
         context = Context.of(graph, seed, hooks)
         context.threads = threads or len(os.sched_getaffinity(0))
         self.program: Program | CudaProgram
@@ -83,6 +92,8 @@ class Session:
             fused = sum(node.domain == FUSED_DOMAIN for each in graph.walk() for node in each.nodes)
             self.report = SessionReport(graph.node_count(), context.by_reference, fused=fused,
                                         unfused=_why_unfused() if fused else "")
+            if fused and not self.report.unfused and context.threads > 1:
+                self._blas = partial(limited_to, 1)
 
     def run(self, feeds: Mapping[str, Any], *, count: bool = False) -> dict[str, Any]:
         """Output name -> array, in the order of the graph's outputs. Raises InvalidInput for feeds that do not fit.
@@ -93,10 +104,12 @@ class Session:
         with np.errstate(all="ignore"):
             if not isinstance(self.program, Program):
                 found = self.program.run(values, sizes)
-            elif count or self.report.peak_bytes is None:
-                found, self.report.peak_bytes = self.program.run_counting(values)
             else:
-                found = self.program.run(values)
+                with self._blas():
+                    if count or self.report.peak_bytes is None:
+                        found, self.report.peak_bytes = self.program.run_counting(values)
+                    else:
+                        found = self.program.run(values)
         return dict(zip(self.graph.outputs, detached(found)))
 
     def replay(self, feeds: Mapping[str, Any]) -> Replay:

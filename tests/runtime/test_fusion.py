@@ -176,3 +176,24 @@ def test_types_go_through_fused_nodes_and_their_bodies_keep_theirs() -> None:
     graph.types = {name: type_ for name, type_ in graph.types.items() if name in graph.inputs}
     infer(graph)
     assert str(graph.types["y"]) == "float32[n, m]" and str(graph) == before
+
+
+@needs_compiler
+def test_equal_fused_nodes_of_a_file_share_one_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = parse_graph("""graph "g" opset 18 (a: float32[n], b: float32[n]) -> (y) {
+      k = constant float32[] 0.375
+      p = Mul(a, b)
+      q = Add(p, k)
+      r = Mul(q, b)
+      y = Add(r, k)
+    }""")
+    save(as_functions(fuse(graph, [Group((0, 1), "q"), Group((2, 3), "y")])), tmp_path / "m.onnx")
+    kernels: list[int] = []
+    monkeypatch.setattr(FusedKernel, "__call__", lambda self, *a, **k: kernels.append(id(self)) or plain(self, *a, **k))
+    given = {name: np.random.default_rng(len(name)).standard_normal(300).astype(np.float32) for name in "ab"}
+    session = Session(load(tmp_path / "m.onnx"))
+    np.testing.assert_array_equal(session.run(given)["y"], run(graph, given)["y"])
+    assert len(kernels) == 2 and len(set(kernels)) == 1 and session.report.fused == 2
+
+
+plain = FusedKernel.__call__
