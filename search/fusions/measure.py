@@ -15,6 +15,7 @@ from cost_model.records import Record
 from cost_model.timings import Timings
 from graphs.errors import EgraftError
 from graphs.ir import Graph
+from runtime.blas import limited_to
 from runtime.codegen.c import FusedKernel, NotFusable, Packs
 from runtime.codegen.c.check import draws, fault
 from runtime.codegen.c.compiler import identity
@@ -116,7 +117,7 @@ def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequ
     def fused() -> None:
         kernel(*arrays, threads=threads, packs=packs)
 
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), limited_to(1):  # as in a session with fused nodes
         found = protocol.compare({"unfused": unfused, "fused": fused}, "unfused", threads, LOOK)
     mine, other = found.results["fused"], found.results["unfused"]
     samples = [each for each in found.samples["fused"].by(found.clock) if each is not None]
