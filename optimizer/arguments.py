@@ -132,8 +132,8 @@ def usual_values(given: Mapping[str, Any]) -> dict[str, Any]:
     renamed = {"dims": parse_dims(given["dim"] or []), "fix_dims": parse_fixed(given["fix_dim"] or []),
                "buckets": parse_buckets(given["buckets"] or []), "disabled_rules": given["disable_rule"] or [],
                "keep": given["keep"] or []}
-    plain = ("target", "precision", "objective", "effort", "timeout", "opset", "rtol", "atol", "threads", "contrib",
-             "strict", "frozen")
+    plain = ("target", "precision", "objective", "effort", "timeout", "opset", "rtol", "atol", "memory_limit",
+             "threads", "contrib", "strict", "frozen")
     paths = {name: None if given[name] is None else str(given[name]) for name in ("inputs", "timings")}
     return {**{name: given[name] for name in plain}, **renamed, **paths}
 
@@ -157,6 +157,8 @@ def optimize(
     buckets: Annotated[list[str] | None, typer.Option(
         help="NAME=32,64: specialise for sizes; a guard in the result chooses (-o NAME.manifest.json: files of their "
              "own); repeatable")] = None,
+    memory_limit: Annotated[str | None, typer.Option(
+        help="BYTES or 50%: recompute values so that no more live at a time")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
     disable_rule: Annotated[list[str] | None, typer.Option(help="a rule not to use; repeatable")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="name of a node that must stay; repeatable")] = None,

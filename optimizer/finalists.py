@@ -53,6 +53,7 @@ class Outcome:
     unsupported: dict[str, str] = field(default_factory=dict)
     other_sizes: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    memory: dict[str, Any] | None = None  # what a memory limit took
 
     @property
     def best_seconds(self) -> float | None:

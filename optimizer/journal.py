@@ -85,6 +85,9 @@ def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
     result.constants.update(values)
     result.nodes += parse_nodes(graph, patch["add"], data)
     result.sort()
+    if "order" in patch:
+        place = {key: index for index, key in enumerate(patch["order"])}
+        result.nodes.sort(key=lambda node: place[node_key(node)])
     infer(result)
     return result
 

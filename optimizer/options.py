@@ -40,6 +40,8 @@ class Options(BaseModel):
         default_factory=dict, description="sizes to specialise for; a guard in the result chooses at run time")
     bucket_form: Literal["file", "manifest"] = Field("file", description="buckets in one file, or in several that a "
                                                                          "manifest names")
+    memory_limit: str | None = Field(None, pattern=r"^\d+(\.\d+)?%$|^\d+$", description="bytes, or a share of what the "
+                                     "model takes: recompute values so that no more intermediate ones live at a time")
     threads: int | None = Field(None, ge=1, description="threads of the runtime, at most 4 for each core")
     disabled_rules: list[str] = Field(default_factory=list)
     keep: list[str] = Field(default_factory=list, description="names of nodes that must stay as they are")

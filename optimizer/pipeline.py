@@ -24,11 +24,12 @@ from .candidates import Improved
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
 from .journaling import FUSION, Journal, after, step
+from .limiting import limited
 from .options import Options
 from .progress import Clock, Progress
 from .reporting import assemble
 from .result import Result, Trace
-from .rewriting import improve_graph
+from .rewriting import BODIES, improve_graph
 from .stepcosts import add_costs
 from .steperrors import add_errors
 from .validating import first_valid, guilty_step
@@ -93,6 +94,9 @@ class Pipeline:
             improved, outcome = self._attempt()
             if finalists.INPUT in outcome.unsupported and self.context.other_sizes(self.original):
                 continue
+            if self.context.options.memory_limit is not None:
+                self.clock.enter("recompute")
+                outcome = limited(self.original, outcome, self.context)
             self.clock.enter("validate", best=outcome.best_seconds)
             winner, validation, failed = first_valid(self.original, outcome, self.context)
             if failed is None or not self._drop(failed):
@@ -131,6 +135,9 @@ class Pipeline:
                           "this is a defect of egraft, please report it")
         if step is not None and step.get("kind") == FUSION and self.context.explorer is not None:
             self.context.explorer.refused.add(step["fusion"]["signature"])
+            return True
+        if rule == BODIES and not self.context.exact_bodies:  # which rule did it is not known: all of them are one step
+            self.context.exact_bodies = True
             return True
         kept = [each for each in self.context.rules if each.name != rule]
         found = len(kept) < len(self.context.rules)

@@ -59,6 +59,8 @@ def summary(report: Mapping[str, Any]) -> str:
         rows = [(name, roofline[name]) for name in ("before", "after")]
         lines += ["roofline", *(f"  {line}" for line in table(rows))]
     lines += [*_fusion_lines(report.get("fusions")), *_special_lines(report)]
+    if report.get("memory"):
+        lines.append(f"memory     {memory_text(report['memory'])}")
     validation = report.get("validation")
     if validation:
         lines.append(f"validated  {validation.get('summary', '')}")
@@ -107,6 +109,18 @@ def _special_lines(report: Mapping[str, Any]) -> list[str]:
             lines.append(f"  whole file at {sizes_text(row['sizes'])}: {found['speed_up']:.3f}x "
                          f"[{found['low']:.3f}, {found['high']:.3f}] against the general graph, {found['verdict']}")
     return lines
+
+
+def memory_text(section: Mapping[str, Any]) -> str:
+    """What a memory limit took, in one line."""
+    before, after, limit = (f"{section[name] / 2**20:.1f} MiB" for name in ("before", "after", "limit"))
+    text = f"{before} -> {after} of live values ({'limit' if section['met'] else 'not met: limit'} {limit})"
+    if section["recomputed"]:
+        text += f"; {counted(section['recomputed'], 'node')} run again"
+    for name in ("predicted", "measured"):
+        if section[name] is not None:
+            text += f", {100 * section[name]:+.0f} % time {name}"
+    return text
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:

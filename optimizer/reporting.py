@@ -52,6 +52,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "fusion_candidates": [row.to_dict() for row in fusion_candidates(winner.graph, context.sizes)[:50]],
         "peak_live_bytes": {"before": peak_live_bytes(original, context.sizes),
                             "after": peak_live_bytes(winner.graph, context.sizes)},
+        "memory": outcome.memory,
         "roofline": roofline_section(original, winner.graph, context.costs, measured),
         "search": improved.statistics,
         "costs": context.costs.sources(),

@@ -76,6 +76,9 @@ def _check(graph: Graph, options: Options) -> None:
         if options.dims.get(name, [size]) != [size]:
             raise InvalidOption(f"--dim {name}", f"--fix-dim {name}={size} makes it constant",
                                 "leave it out: it is measured at that size")
+    if options.buckets and options.memory_limit is not None:
+        raise InvalidOption("--buckets", "a memory limit is for one graph, not for one of each size",
+                            "leave --memory-limit or --buckets out")
     if options.buckets and options.objective != "time":
         raise InvalidOption("--buckets", f"it is for the objective time, not for {options.objective}",
                             "leave --objective or --buckets out")

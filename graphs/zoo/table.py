@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..ir import Graph
-from . import bert, llama, resnet, small, tagger
+from . import bert, gpt, llama, resnet, small, tagger
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Packaged:
 
 _TEXT = {"batch": 1, "sequence": 128}
 _BERT_TINY = bert.Sizes(layers=2, hidden=32, heads=4, intermediate=64, vocabulary=100, positions=64)
+_GPT_TINY = gpt.Sizes(layers=2, hidden=32, vocabulary=100, positions=64)
 _LLAMA_TINY = llama.Sizes(hidden=32, heads=4, groups=2, intermediate=48)
 _BOTTLENECK = resnet.Sizes(blocks=(3, 4, 6, 3), bottleneck=True)
 _RESNET_TINY = resnet.Sizes(blocks=(1, 1), width=8, image=32, classes=10)
@@ -49,6 +50,8 @@ BUILT: dict[str, Built] = {
     "llama-block": Built("a Llama block: RMSNorm, RoPE, grouped-query attention, SwiGLU", llama.llama, llama.Sizes(),
                          _TEXT),
     "llama-tiny": Built("a Llama block for tests", llama.llama, _LLAMA_TINY, _TEXT),
+    "gpt-small": Built("a GPT-2-like decoder of 4 layers, hidden size 256", gpt.gpt, gpt.Sizes(), _TEXT),
+    "gpt-tiny": Built("a GPT-2-like decoder for tests", gpt.gpt, _GPT_TINY, {"batch": 1, "sequence": 32}),
     "bilstm-tagger": Built("a bidirectional LSTM over token ids", tagger.tagger, tagger.Sizes(), _TEXT),
     "bilstm-tiny": Built("a tagger for tests", tagger.tagger, tagger.Sizes(100, 16, 8, 5), _TEXT),
     "logistic-regression": Built("Sigmoid(x W + b)", small.logistic_regression, small.Sizes(), {"batch": 64}),

@@ -12,7 +12,7 @@ from graphs.ir import Graph
 from graphs.onnx_io import to_model_proto
 from runtime.feeds import draw
 
-SMALL = ["resnet-tiny", "bert-tiny", "llama-tiny", "bilstm-tiny", "logistic-regression", "multiply-add"]
+SMALL = ["resnet-tiny", "bert-tiny", "llama-tiny", "gpt-tiny", "bilstm-tiny", "logistic-regression", "multiply-add"]
 SIZES = [{"batch": batch, "sequence": sequence}
          for batch, sequence in ((1, 16), (3, 9), (2, 1), (1, 31), (5, 24))]
 
