@@ -26,6 +26,7 @@ from .cleanup import (
 )
 from .demands import drop_failing_branches
 from .folding import fold_constants, fold_reproducible
+from .loops import inline_short_loops
 from .shapes import resolve_shapes
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,8 @@ PASSES = (
     Named("fold-constants", "What depends on constants alone is computed now.", fold_constants, infer_first=True),
     Named("inline-constant-branches", "An If whose condition is constant becomes the branch that it takes.",
           inline_constant_branches),
+    Named("inline-short-loops", "A Loop that runs once becomes its body, and one that never runs is passed by.",
+          inline_short_loops),
     Named("drop-failing-branches", "An If one of whose branches gives a rank that fails afterwards becomes the other "
           "branch.", drop_failing_branches, infer_first=True),
     Named("narrow-branches", "Outputs of an If that nobody reads are removed from its branches.", narrow_branches),
