@@ -72,6 +72,7 @@ class Context:
     explorer: Explorer | None = None  # of fusions, where the target takes them
     more_sizes: list[dict[str, int]] = field(default_factory=list)  # at which the winner must not be slower either
     warnings: list[str] = field(default_factory=list)
+    exact_bodies: bool = False  # nested graphs are rewritten by exact rules alone, since others failed validation
 
     def warn(self, text: str) -> None:
         """Add a warning to the report, once."""

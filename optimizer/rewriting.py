@@ -23,6 +23,8 @@ from .normalize import normalize
 from .progress import Clock
 from .report import constant_bytes
 
+BODIES = "optimize-bodies"  # the step that rewrites nested graphs
+
 
 def improve_graph(original: Graph, context: Context, clock: Clock, journal: Journal) -> tuple[Graph, Improved]:
     """(the normalized graph, what the search made of it). `original` is not changed."""
@@ -127,7 +129,7 @@ def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
         return
     make_names_unique(graph)
     normalize(graph, exact=context.options.precision == "exact")
-    journal.add("optimize-bodies", "Branches and loop bodies are optimized as graphs of their own.", before, graph,
+    journal.add(BODIES, "Branches and loop bodies are optimized as graphs of their own.", before, graph,
                 places, context.options.precision)
 
 

@@ -370,7 +370,8 @@ def improved_body(graph: Graph, context: Context) -> tuple[Graph, bool]:
     whether that is predicted to be better, beyond what dropping nodes shows by itself)."""
     if not graph.nodes:
         return graph, False
-    saturated = saturate(graph, context.rules, budgets.LOW, keep=context.options.keep)
+    rules = [rule for rule in context.rules if rule.exactness == "exact" or not context.exact_bodies]
+    saturated = saturate(graph, rules, budgets.LOW, keep=context.options.keep)
     _report_conflicts(saturated, context)
     if context.options.objective == "time":
         prices = Prices(saturated, context)

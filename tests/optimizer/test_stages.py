@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from graphs import save
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
 from graphs.text import parse_graph
-from optimizer import optimize
+from optimizer import optimize, validating
+from runtime.validation.report import FAILED
 from search.trace import same_graph
 
 WORDS: dict[str, Any] = {"target": "roofline", "effort": "low"}
@@ -87,3 +89,24 @@ def test_greedy_goes_into_nested_graphs(database: str) -> None:
 def test_other_objectives_have_no_stages() -> None:
     with pytest.raises(InvalidOption, match="it is for the objective time"):
         optimize(model(), stages="nodes", objective="nodes")
+
+
+def test_nested_graphs_whose_rewrites_fail_are_rewritten_by_exact_rules(database: str,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rewrites of nested graphs are one step of the trace, so none of them can be found guilty by itself."""
+    graph = parse_graph("""graph "m" opset 18 (c: bool[], x: float32[8, 9]) -> (y) {
+      y = If(c, then_branch=graph "t" () -> (p) { a = Transpose(x, perm=[1, 0]) b = Transpose(a, perm=[1, 0])
+          k = constant float32[] 3.0 d = Mul(b, k) l = constant float32[] 2.0 p = Mul(d, l) },
+          else_branch=graph "e" () -> (q) { q = Exp(x) }) }""")
+    assert optimize(graph, **WORDS, timings=database).graph.node_count() == 3  # one product, by 6
+
+    def check(original: Graph, found: Graph, context: Any) -> Any:
+        failed = found.node_count() == 3
+        return SimpleNamespace(ok=not failed, status=FAILED if failed else "passed", reason="said by the test",
+                               summary=str, to_dict=dict)
+
+    monkeypatch.setattr(validating, "check", check)
+    result = optimize(graph, **WORDS, timings=database)
+    inside = sorted(node.op for each in result.graph.walk() for node in each.nodes)
+    assert inside == ["Exp", "If", "Mul", "Mul"]
+    assert [row["rule"] for row in result.report["dropped"]] == ["optimize-bodies"]
