@@ -109,6 +109,20 @@ def resize_by_one(m: Match) -> Outcome:
 
 
 @rule(
+    family=FAMILY, exactness="exact",
+    meaning="A nearest Upsample by 1 copies every element.",
+    before="r:Upsample(x)", after="x",
+    example="graph opset 9 (x: float32[n, 2, 3, 3]) -> (y) { y = Upsample(x, scales=[1.0, 1.0, 1.0, 1.0]) }",
+    near_miss="graph opset 9 (x: float32[1, 2, 3, 3]) -> (y) { y = Upsample(x, scales=[1.0, 1.0, 1.1, 1.0]) }",
+)
+def upsample_by_one(m: Match) -> Outcome:
+    scales = m.r.attrs["scales"]
+    if m.r.attrs["mode"] != "nearest" or not isinstance(scales, tuple):
+        return refuse("only nearest sampling copies elements as they are")
+    return None if all(scale == 1.0 for scale in scales) else refuse("the scales are not all 1")
+
+
+@rule(
     family=FAMILY, exactness="finite",
     meaning="An interpolating Resize to the size that is there gives finite elements as they are.",
     before="r:Resize(x)", after="x",
