@@ -239,7 +239,7 @@ def pad_then_max_pool(m: Match) -> Outcome:
     pads = tuple(old[side * spatial + axis] + padding[2 + axis][side] for side in (0, 1) for axis in range(spatial))
     if any(map(any, padding[:2])) or min(pads) < 0:
         return refuse("batch or channels are padded, or something is cut off")
-    if any(pads[axis] >= kernel[axis % spatial] for axis in range(2 * spatial)):
+    if any(pads[axis] >= kernel[axis % spatial] for axis in range(2 * spatial)) or 0 in m.x.shape[2:]:
         return refuse("a window would lie in the padding alone")
     return term("MaxPool", m.x, **{**attrs, "pads": pads})
 
