@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from graphs.errors import InvalidOption
 
 from . import splitting, worker
-from .errors import BadRequest, InternalError, LimitReached, NotFound, NotReady, Problem
+from .errors import BadRequest, InternalError, LimitReached, NotFound, NotReady, Problem, no_room
 from .jobs import MAX_WAIT, check_queue, job_options, job_row
 from .options import flag, number, parameters
 from .service import Service, service_of
@@ -105,6 +105,8 @@ def _split(service: Service, upload: Upload, folder: Path) -> dict[str, Any]:
                            "send a simpler archive") from None
     finally:
         kill_group(process)
+    if process.returncode == worker.NO_ROOM:
+        raise no_room("body")
     try:
         found = json.loads((folder / splitting.MEMBERS).read_text(encoding="utf-8"))
     except (OSError, json.JSONDecodeError):

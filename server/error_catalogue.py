@@ -93,6 +93,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "queue-full": (
         '{"code": "queue-full", "where": "job", "found": "1000 jobs wait", ...}',
         "Send it again later (`Retry-After`), or start the service with a larger EGRAFT_MAX_QUEUE."),
+    "storage-full": (
+        '{"code": "storage-full", "where": "/v1/jobs", "found": "no room is left on the disk of the service", ...}',
+        "Remove jobs that nobody needs (`DELETE /v1/jobs/ID?purge=true`), or give the data folder a larger disk; "
+        "`/readyz` tells beforehand."),
     "worker-died": (
         '{"code": "worker-died", "where": "job", "found": "its process was killed by SIGKILL (attempt 2)", ...}',
         "Most often memory ran out: lower the effort, or use a larger machine. The service itself is not affected."),

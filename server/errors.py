@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from typing import Any
+
+from sqlalchemy.exc import OperationalError
 
 from graphs.errors import EgraftError
 
@@ -87,6 +90,15 @@ class QueueFull(EgraftError):
     http_status = 503
 
 
+class StorageFull(EgraftError):
+    """The disk of the service (or its database) has no room for an upload or a result."""
+
+    code = "storage-full"
+    title = "The service has no room left"
+    exit_status = 1
+    http_status = 507
+
+
 class WorkerDied(EgraftError):
     """The worker process of the job was killed or crashed."""
 
@@ -116,6 +128,22 @@ class Problem(EgraftError):
     def problem(self) -> dict[str, str | int]:
         """The document as it was stored."""
         return self.document
+
+
+def storage_full(error: BaseException | None, where: str) -> StorageFull | None:
+    """The error to tell where it comes of a full disk, also if another one was made of it; None elsewhere."""
+    while error is not None:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or (isinstance(error, OperationalError) and "disk is full" in str(error)):
+            return no_room(where)
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def no_room(where: str) -> StorageFull:
+    """The error of a full disk."""
+    return StorageFull(where, "no room is left on the disk of the service",
+                       "remove old jobs (DELETE /v1/jobs/ID?purge=true), or give it a larger disk")
 
 
 def all_errors() -> Iterator[type[EgraftError]]:

@@ -5,13 +5,23 @@ from __future__ import annotations
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from graphs.errors import EgraftError
 
-from .errors import BadRequest, InternalError, InvalidRequest, MethodNotAllowed, NotFound, Problem, QueueFull
+from .errors import (
+    BadRequest,
+    InternalError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Problem,
+    QueueFull,
+    storage_full,
+)
 from .pages_render import render_page
 
 log = structlog.get_logger("egraft.server")
@@ -52,6 +62,15 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(ClientDisconnect)
     async def _(request: Request, error: ClientDisconnect) -> Response:
         return problem_response(BadRequest("body", "the client went away", "send it again"))
+
+    @app.exception_handler(OSError)
+    @app.exception_handler(SQLAlchemyError)
+    async def _(request: Request, error: Exception) -> Response:
+        full = storage_full(error, request.url.path[:200])
+        if full is None:
+            raise error  # a defect, or a disk that fails: the handler below
+        log.warning("no room left", path=request.url.path)
+        return problem_response(full, request)
 
     @app.exception_handler(Exception)
     async def _(request: Request, error: Exception) -> Response:

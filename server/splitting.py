@@ -19,9 +19,9 @@ from typing import IO, Any
 
 from graphs.errors import EgraftError
 
-from .errors import BadRequest, TooLarge
+from .errors import BadRequest, TooLarge, storage_full
 from .uploads import ARCHIVE, MAX_PARTS, safe_name
-from .worker import UPLOAD, limit_memory, write_json
+from .worker import UPLOAD, leave, limit_memory
 
 TASK, MEMBERS = "task.json", "members.json"
 MODEL_SUFFIX = ".onnx"
@@ -40,8 +40,7 @@ def main(folder: Path) -> int:
         found = {"problem": error.problem()}
     except MemoryError:
         found = {"problem": BadRequest("archive", "unpacking it needs too much memory", "send a simpler one").problem()}
-    write_json(folder / MEMBERS, found)
-    return 0
+    return leave(folder / MEMBERS, found)
 
 
 def split(folder: Path, parts: dict[str, str], limit: int) -> dict[str, Any]:
@@ -107,6 +106,9 @@ class _Unpacker:
         except EgraftError:
             raise
         except BROKEN as error:
+            full = storage_full(error, "archive")
+            if full is not None:
+                raise full from None
             raise BadRequest("archive", f"it cannot be unpacked ({error})",
                              "send a zip or tar archive, not encrypted, as the body or as the part `archive`") from None
         return digests

@@ -10,13 +10,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from graphs.errors import EgraftError
 
 from . import worker
-from .errors import LimitReached, WorkerDied
+from .errors import InternalError, LimitReached, WorkerDied, no_room, storage_full
 from .settings import Settings
 from .store import CANCELLED, DONE, FAILED, FINISHED, Job, Store
 
@@ -92,15 +96,14 @@ class Supervisor:
                 try:
                     spare = spare or stand_by(self.store.scratch)
                     job = self.store.claim()
-                    if job is not None and self._answered(job):
-                        continue
                     if job is not None:
-                        process = spare if spare.poll() is None else stand_by(self.store.scratch)
-                        spare = None
-                        self._work(job, process)
+                        if not self._answered(job):
+                            process = spare if spare.poll() is None else stand_by(self.store.scratch)
+                            spare = None
+                            self._work(job, process)
                         continue
                 except Exception:  # the thread must outlive whatever a disk or a database does
-                    log.exception("a job could not be worked on")
+                    log.exception("no job could be taken")
                     self.stopping.wait(1.0)
                 with self.wake:
                     self.wake.wait(1.0)
@@ -110,28 +113,53 @@ class Supervisor:
 
     def _answered(self, job: Job) -> bool:
         """True where an earlier job has the answer already."""
-        earlier = self.store.answer(job.key) if job.request.get("reuse", True) else None
-        if earlier is None or not answer_from(self.store, earlier, job.id):
+        try:
+            earlier = self.store.answer(job.key) if job.request.get("reuse", True) else None
+            if earlier is None or not answer_from(self.store, earlier, job.id):
+                return False
+        except (OSError, SQLAlchemyError):
+            log.exception("an answer could not be used again", job=job.id)
             return False
-        self._finish(job, DONE, summary=earlier.summary, answered_by=earlier.id)
+        self._insist(job, lambda: self._finish(job, DONE, summary=earlier.summary, answered_by=earlier.id))
         return True
 
     def _work(self, job: Job, process: subprocess.Popen[bytes]) -> None:
         began = time.monotonic()
-        status, reason = self._run(job, process)
+        try:
+            status, reason = self._run(job, process)
+        except OSError as error:
+            log.exception("a job could not be started", job=job.id)
+            problem = storage_full(error, "job") or InternalError("job", str(error), "see the log of the service")
+            self.stopping.wait(1.0)
+            self._insist(job, lambda: self._again(job, self.settings.attempts, problem))
+        else:
+            self._insist(job, lambda: self._settle(job, status, reason))
         self.busy_seconds += time.monotonic() - began
-        self._settle(job, status, reason)
+
+    def _insist(self, job: Job, write_down: Callable[[], None]) -> None:
+        """Write down how a job ended, however long the database refuses: else it would run for ever. A service that is
+        stopped meanwhile takes the job up at its next start."""
+        while True:
+            try:
+                write_down()
+                if self.store.get(job.id) is None:  # removed while it ran, when its worker could still write
+                    shutil.rmtree(self.store.folder(job.id), ignore_errors=True)
+                return
+            except SQLAlchemyError:
+                log.exception("how a job ended could not be written down", job=job.id)
+                if self.stopping.wait(1.0):
+                    return
 
     def _run(self, job: Job, process: subprocess.Popen[bytes]) -> tuple[int, str]:
         """Hand the job to a worker that stands by: its exit status, and why it was killed if it was."""
         folder = self.store.folder(job.id)
         attempt = folder / worker.ATTEMPT
-        shutil.rmtree(attempt, ignore_errors=True)
-        (attempt / worker.RESULT).mkdir(parents=True)
         self.processes[job.id] = process.pid
         deadline = time.monotonic() + self.settings.job_seconds
         reason = ""
         try:
+            shutil.rmtree(attempt, ignore_errors=True)
+            (attempt / worker.RESULT).mkdir(parents=True)
             hand_over(process, folder)
             while process.poll() is None:
                 if job.id in self.cancelled:
@@ -161,6 +189,8 @@ class Supervisor:
             self._finish(job, FAILED, problem=LimitReached(
                 "job", f"it took longer than {self.settings.job_seconds:g} s", "lower the effort, give a timeout, or "
                 "start the service with larger EGRAFT_JOB_SECONDS").problem())
+        elif status == worker.NO_ROOM:
+            self._finish(job, FAILED, problem=no_room("job").problem())
         else:
             died = WorkerDied("job", f"its process {_how_it_ended(status)} (attempt {job.attempts})",
                               "most often memory ran out: send it again with a lower effort, or to a larger machine")
@@ -168,7 +198,7 @@ class Supervisor:
             killed = status in (-signal.SIGKILL, -signal.SIGTERM)
             self._again(job, self.settings.crashes if killed else 1, died)
 
-    def _again(self, job: Job, attempts: int, error: WorkerDied) -> None:
+    def _again(self, job: Job, attempts: int, error: EgraftError) -> None:
         """Let the job wait again, or fail it where it had its attempts."""
         if job.attempts < attempts:
             self.store.requeue(job.id)

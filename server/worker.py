@@ -14,13 +14,14 @@ import signal
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 
-from .errors import InternalError, LimitReached
+from .errors import InternalError, LimitReached, storage_full
 from .options import MODELS
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from optimizer.result import Result
 
 OUTCOME, REQUEST, PROGRESS, LOG = "outcome.json", "request.json", "progress.jsonl", "worker.log"
+NO_ROOM = 74  # exit status of a worker that cannot write its outcome (EX_IOERR)
 UPLOAD, RESULT, ATTEMPT, MODEL = "upload", "result", "attempt", "model.onnx"
 
 
@@ -70,15 +72,28 @@ def work(folder: Path) -> int:
     try:
         outcome = {"state": "done", "summary": TASKS[request["kind"]](folder, request)}
     except EgraftError as error:
-        outcome = {"state": "failed", "problem": _without_folder(error.problem(), folder)}
+        outcome = {"state": "failed",
+                   "problem": _without_folder((storage_full(error, "job") or error).problem(), folder)}
     except MemoryError:
         outcome = {"state": "failed", "problem": _out_of_memory(request["memory"]).problem()}
     except Exception as error:
-        traceback.print_exc()
-        found = InternalError("job", f"{type(error).__name__}: {error}", "this is a defect of egraft, please report it "
-                              "with the worker.log of the job")
+        with suppress(OSError):  # the log has no room on a full disk
+            traceback.print_exc()
+        found = storage_full(error, "job") or InternalError(
+            "job", f"{type(error).__name__}: {error}",
+            "this is a defect of egraft, please report it with the worker.log of the job")
         outcome = {"state": "failed", "problem": _without_folder(found.problem(), folder)}
-    write_json(folder / ATTEMPT / OUTCOME, outcome)
+    return leave(folder / ATTEMPT / OUTCOME, outcome)
+
+
+def leave(path: Path, outcome: Mapping[str, Any]) -> int:
+    """Write what the service reads when this process has ended, whose exit status this returns."""
+    try:
+        write_json(path, outcome)
+    except EgraftError as error:
+        if storage_full(error, "job") is None:
+            raise
+        return NO_ROOM
     return 0
 
 
