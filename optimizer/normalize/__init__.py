@@ -25,6 +25,7 @@ from .cleanup import (
     remove_identities,
 )
 from .demands import drop_failing_branches
+from .expands import drop_expands
 from .folding import fold_constants, fold_reproducible
 from .loops import inline_short_loops
 from .shapes import resolve_shapes
@@ -60,6 +61,7 @@ PASSES = (
     Named("drop-failing-branches", "An If one of whose branches gives a rank that fails afterwards becomes the other "
           "branch.", drop_failing_branches, infer_first=True),
     Named("narrow-branches", "Outputs of an If that nobody reads are removed from its branches.", narrow_branches),
+    Named("drop-expands", "What broadcasts by itself needs no Expand before it.", drop_expands, infer_first=True),
     Named("merge-equal-nodes", "Equal operations on equal inputs are done once.", merge_equal_nodes),
 )  # fmt: skip
 
