@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from .declare import Match, NodeView, Outcome, Rule, refuse, rule, term
@@ -216,32 +215,6 @@ def maximum_of_one(m: Match) -> Outcome:
 )
 def global_average_of_one(m: Match) -> Outcome:
     return None if all(dim == 1 for dim in m.x.shape[2:]) else refuse("a spatial axis holds more than one element")
-
-
-@rule(
-    family=FAMILY, exactness="finite",
-    meaning="A MaxPool pads with minus infinity itself (what it makes of NaN is not defined).",
-    before="o:MaxPool(p:Pad(x))",
-    example="graph opset 17 (x: float32[n, 2, 5, 5]) -> (y) "
-            "{ t = Pad(x, pads=[0, 0, 1, 1, 0, 0, 1, 1], constant_value=-inf) y = MaxPool(t, kernel_shape=[3, 3]) }",
-    near_miss="graph opset 17 (x: float32[n, 2, 5, 5]) -> (y) "
-              "{ t = Pad(x, pads=[0, 0, 1, 1, 0, 0, 1, 1], constant_value=0.0) y = MaxPool(t, kernel_shape=[3, 3]) }",
-)
-def pad_then_max_pool(m: Match) -> Outcome:
-    padding, attrs = padding_of(m.p), m.o.attrs
-    kernel = attrs["kernel_shape"]
-    if not is_float(m.x) or padding is None or len(m.p.args) != 1 or pad_value(m.p) != -math.inf or m.o.output:
-        return refuse("the Pad does not fill in minus infinity, or the positions are asked for")
-    if attrs["auto_pad"] != "NOTSET" or attrs["ceil_mode"] or any(size != 1 for size in attrs["dilations"] or ()):
-        return refuse("the pool pads by a rule of its own, or its window has holes")
-    spatial = len(kernel)
-    old = attrs["pads"] or (0,) * (2 * spatial)
-    pads = tuple(old[side * spatial + axis] + padding[2 + axis][side] for side in (0, 1) for axis in range(spatial))
-    if any(map(any, padding[:2])) or min(pads) < 0:
-        return refuse("batch or channels are padded, or something is cut off")
-    if any(pads[axis] >= kernel[axis % spatial] for axis in range(2 * spatial)) or 0 in m.x.shape[2:]:
-        return refuse("a window would lie in the padding alone")
-    return term("MaxPool", m.x, **{**attrs, "pads": pads})
 
 
 @rule(
