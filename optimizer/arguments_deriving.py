@@ -14,7 +14,7 @@ Model = Annotated[Path, typer.Argument(help="an ONNX file, or a graph as .json o
 Out = Annotated[Path, typer.Option("-o", "--out", help="where to write the result", show_default=False)]
 Loss = Annotated[str, typer.Option(
     help="mse or softmax-cross-entropy of an output, or the name of a value of one element")]
-Output = Annotated[str, typer.Option(help="the value that mse or softmax-cross-entropy is of (default: output 0)")]
+Output = Annotated[str, typer.Option(help="the value that mse or softmax-cross-entropy is of (default: the first)")]
 Labels = Annotated[bool, typer.Option("--labels", help="softmax-cross-entropy: the target holds int64 labels")]
 Optimize = Annotated[bool, typer.Option("--optimize", help="superoptimize it, with the options of egraft optimize")]
 OWN = ("model", "out", "trace", "report", "server", "quiet")  # parameters of `optimize` that are no `Options`

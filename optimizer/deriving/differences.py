@@ -196,7 +196,7 @@ def _smooth(sides: Sequence[tuple[float, float]], middle: float, scale: float) -
 
 
 def verdict(rows: Iterable[dict[str, Any]], zero: list[str]) -> Check:
-    """From rows of `difference`, `settled`, `sizes`, `of` (names)."""
+    """From rows of `difference`, `settled`, `sizes`, `of` (names): each group of names needs a row that is settled."""
     check = Check(rows=list(rows), zero=zero)
     settled = [row for row in check.rows if row["settled"]]
     check.difference = max((row["difference"] for row in settled), default=None)
@@ -204,8 +204,11 @@ def verdict(rows: Iterable[dict[str, Any]], zero: list[str]) -> Check:
     if bad:
         check.status = FAILED
         check.reason = f"wrong along {', '.join(bad[0]['of'][:4])}"
-    elif len(settled) < len(check.rows) or not settled:
+    elif {tuple(row["of"]) for row in settled} < {tuple(row["of"]) for row in check.rows} or not settled:
         check.reason = "differences do not settle: the function jumps or bends too often there"
     else:
         check.status = PASSED
+        loose = len(check.rows) - len(settled)
+        if loose:
+            check.reason = f"{loose} of {len(check.rows)} directions left out: the function jumps or bends there"
     return check

@@ -39,8 +39,13 @@ def with_loss(graph: Graph, options: Deriving) -> tuple[Graph, str]:
     return _with_added_loss(graph, options, known)
 
 
+def default_output(graph: Graph) -> str:
+    """What a loss is of: the first output that holds floats, else the first."""
+    return next((name for name in graph.outputs if _floats(graph, name)), graph.outputs[0])
+
+
 def _with_added_loss(graph: Graph, options: Deriving, known: set[str]) -> tuple[Graph, str]:
-    name = options.output or graph.outputs[0]
+    name = options.output or default_output(graph)
     if name not in known:
         raise InvalidOption(f"--output {name}", "the model has no value of this name",
                             f"its outputs are {', '.join(graph.outputs)}")
@@ -62,7 +67,7 @@ def _with_added_loss(graph: Graph, options: Deriving, known: set[str]) -> tuple[
 
 def warn_of(graph: Graph, options: Deriving) -> list[str]:
     """A loss of probabilities that takes logits."""
-    name = options.output or graph.outputs[0]
+    name = options.output or default_output(graph)
     made = graph.producers().get(name)
     if options.loss == "softmax-cross-entropy" and made is not None and made.op == "Softmax":
         return [f"{name!r} comes from a Softmax, and softmax-cross-entropy takes what goes into one: "

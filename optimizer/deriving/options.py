@@ -29,7 +29,7 @@ class Deriving(Options):
     """What both have in common. The options of `optimize` count where `optimize` is true."""
 
     loss: str = Field("", description="mse or softmax-cross-entropy of an output, or a value of one element")
-    output: str = Field("", description="the value that mse or softmax-cross-entropy is of (default: output 0)")
+    output: str = Field("", description="the value that mse or softmax-cross-entropy is of (default: the first)")
     labels: bool = Field(False, description="softmax-cross-entropy: the target holds int64 labels")
     wrt: list[str] = Field(default_factory=list, description="names or patterns (fc*) of inputs, initializers, values")
     optimize: bool = Field(False, description="superoptimize what was built")

@@ -25,7 +25,7 @@ from ..result import Trace
 from . import iterations
 from .checks import Gradients, Tangents, in_own_types
 from .differences import Check, Place
-from .names import chosen, parameters, reached, warn_of, with_loss
+from .names import chosen, default_output, parameters, reached, warn_of, with_loss
 from .options import Deriving, GradOptions, TrainOptions, check_used
 
 
@@ -175,7 +175,7 @@ class _Work:
         self.facts["loss"] = {"name": loss, "type": str(graph.type_of(loss)), "is": self.options.loss}
         if graph is not self.given:
             target = graph.inputs[-1]
-            self.facts["loss"] |= {"of": self.options.output or self.given.outputs[0], "target": target,
+            self.facts["loss"] |= {"of": self.options.output or default_output(self.given), "target": target,
                                    "target_type": str(graph.type_of(target))}
             self.warnings += warn_of(self.given, self.options)
         return graph, loss
