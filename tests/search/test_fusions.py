@@ -16,10 +16,10 @@ from runtime import run
 from runtime.codegen.c import FusedKernel, NotFusable, text, unavailable
 from runtime.codegen.c.check import fault
 from runtime.feeds import draw
-from runtime.fusion import Group, body_of, with_sizes
+from runtime.fusion import Group, body_of, fuse, with_sizes
 from search.fusions import FusionBudget, discover
 from search.fusions.apart import Apart
-from search.fusions.choose import best_packing
+from search.fusions.choose import best_packing, excluding
 from search.fusions.discovery import _unique
 from search.fusions.enumerate import enumerate_groups
 from search.fusions.labels import label_of
@@ -95,6 +95,22 @@ def test_the_packing_is_the_best_and_not_the_greedy_one() -> None:
               (Group((4,), "d"), 0.0)]
     assert best_packing(groups, ()) == [1, 2]
     assert best_packing(groups, (1, 2)) == [0, 1, 2]  # shared nodes are in nobody's way
+
+
+def test_a_copied_view_of_what_another_kernel_computes_inside_excludes_that() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[4, 6]) -> (y, z) {
+      a = Abs(x)
+      b = Exp(a)
+      r = Reshape(b, shape=[6, 4])
+      n = Neg(r)
+      y = Abs(n)
+      z = Exp(r)
+    }""")
+    inside, reader, copier = Group((0, 1, 2), "r"), Group((3, 4), "y"), Group((2, 3, 4), "y")
+    assert excluding(graph, [inside, reader, copier], {2}) == {(0, 2)}
+    assert best_packing([(inside, 5e-6), (reader, 2e-6), (copier, 4e-6)], {2}, apart={(0, 2)}) == [0, 1]
+    dead = fuse(graph, [inside, copier, Group((2, 5), "z")])
+    assert {name for node in dead.nodes for name in node.outputs} == {"a", "b", "y", "z"}, "what nobody reads is gone"
 
 
 BLOCK = """graph "g" opset 18 (x: float32[b, s, 64], r: float32[b, s, 64], q: float32[b, 4, s, s], m: float32[b, 1, 1, s]) -> (y, p) {
