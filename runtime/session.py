@@ -19,6 +19,7 @@ from graphs.types import TensorType, Type
 
 from .blas import limited_to
 from .execute import FUSED_DOMAIN, Context, Hooks
+from .order import in_order, memory_order
 from .program import Program, detached
 
 if TYPE_CHECKING:
@@ -33,18 +34,22 @@ TARGETS = ("egraft:cpu", "egraft:cuda")
 class SessionReport:
     """What a session does with its nodes. `peak_bytes` is what node outputs of the outermost graph held at most in
     the last counted run (the first one, and those with `count=True`). `unfused` says why fused nodes run node by node;
-    it is empty where they run as kernels."""
+    it is empty where they run as kernels. `input_order_bytes` and `ordered_bytes` are the largest sums of bytes of live
+    values, in the graph's order and in the one that was chosen, at usual sizes (`runtime.order`)."""
 
     nodes: int = 0
     by_reference: list[str] = field(default_factory=list)  # nodes without a kernel, run by onnx.reference
     peak_bytes: int | None = None
     fused: int = 0  # nodes that stand for several
     unfused: str = ""
+    input_order_bytes: int | None = None
+    ordered_bytes: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """As JSON."""
         return {"nodes": self.nodes, "by_reference": list(self.by_reference), "peak_bytes": self.peak_bytes,
-                "fused": self.fused, "unfused": self.unfused}
+                "fused": self.fused, "unfused": self.unfused, "input_order_bytes": self.input_order_bytes,
+                "ordered_bytes": self.ordered_bytes}
 
     def summary(self) -> str:
         """What is worth a line for people; empty if nothing is."""
@@ -88,10 +93,15 @@ class Session:
             self.program = CudaProgram(graph, context, device)
             self.report: SessionReport = self.program.report
         else:
-            self.program = Program(graph, context)
+            from .feeds import default_sizes
+
+            order = memory_order(graph, default_sizes(graph)) if hooks is None else None
+            self.program = Program(in_order(graph, order) if order else graph, context)
             fused = sum(node.domain == FUSED_DOMAIN for each in graph.walk() for node in each.nodes)
             self.report = SessionReport(graph.node_count(), context.by_reference, fused=fused,
                                         unfused=_why_unfused() if fused else "")
+            if order is not None:
+                self.report.input_order_bytes, self.report.ordered_bytes = order.input_peak, order.peak
             if fused and not self.report.unfused and context.threads > 1:
                 self._blas = partial(limited_to, 1)
 

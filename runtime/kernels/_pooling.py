@@ -11,6 +11,7 @@ from . import OUTPUTS, Arrays, rows
 from ._windows import Windows, mean_over, widen
 
 KERNELS, kernel = rows()
+_PADDED_BYTES = 1 << 16  # of planes that are padded at a time
 
 
 def _lowest(dtype: np.dtype) -> object:
@@ -31,15 +32,24 @@ def max_pool(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray
     x = inputs[0]
     assert x is not None
     windows = _windows(attrs, x)
-    padded = windows.pad(x, _lowest(x.dtype))
     if int(attrs.get(OUTPUTS, 1)) > 1:  # type: ignore[call-overload]
-        return _max_pool_indices(attrs, x, padded, windows)
-    out: np.ndarray | None = None
-    for _, slices in windows.offsets():
-        part = padded[(slice(None), slice(None), *slices)]
-        out = part.copy() if out is None else np.maximum(out, part, out=out)
-    assert out is not None
+        return _max_pool_indices(attrs, x, windows.pad(x, _lowest(x.dtype)), windows)
+    out = np.empty((*x.shape[:2], *windows.counts), x.dtype)
+    step = max(1, _PADDED_BYTES // max(x[:1, :1].nbytes, 1))
+    for batch in range(x.shape[0]):  # some planes at a time stay in the cache
+        for first in range(0, x.shape[1], step):
+            planes = slice(first, first + step)
+            _max_into(out[batch, planes], windows.pad(x[batch, planes], _lowest(x.dtype)), windows)
     return [out]
+
+
+def _max_into(out: np.ndarray, padded: np.ndarray, windows: Windows) -> None:
+    for number, (_, slices) in enumerate(windows.offsets()):
+        part = padded[(slice(None), *slices)]
+        if number:
+            np.maximum(out, part, out=out)
+        else:
+            out[...] = part
 
 
 def _max_pool_indices(attrs: Mapping[str, object], x: np.ndarray, padded: np.ndarray,

@@ -112,19 +112,31 @@ static void eg_tile(void* work, eg_index number) {
   float* const c = (float*)(job->c + offsets[2]) + row * job->c_row + column;
   // The last copy of a run goes beyond a panel.
   float* const panel = eg_room(EG_PANELS, (EG_KC * EG_NR + 2 * EG_NR) * sizeof(float));
+  // Rows of A that other tiles need too are packed whole and kept for them, else block by block.
+  const eg_index kept = job->column_tiles > 1 ? job->k : eg_least(EG_KC, job->k), tile = number / job->column_tiles;
+  float* room = NULL;
   if (job->a_packed) {
     a += row * job->k;
   } else {
-    float* const room = eg_room(EG_RESULTS, eg_parts_of(rows, height) * height * job->k * sizeof(float));
-    const eg_index tile = number / job->column_tiles;
-    if (packed_serial != job->serial || packed_tile != tile)
-      eg_pack_left(a + row * job->a_row, job->a_row, job->a_column, rows, job->k, height, room);
+    a += row * job->a_row;
+    room = eg_room(EG_RESULTS, eg_parts_of(rows, height) * height * kept * sizeof(float));
+    if (kept == job->k && (packed_serial != job->serial || packed_tile != tile))
+      eg_pack_left(a, job->a_row, job->a_column, rows, job->k, height, room);
     packed_serial = job->serial;
     packed_tile = tile;
-    a = room;
   }
   for (eg_index first = 0; first < job->k; first += EG_KC) {
     const eg_index depth = eg_least(EG_KC, job->k - first);
+    const float* left = a;
+    eg_index k = job->k, from_row = first;  // of what `left` holds, and where this block begins there
+    if (room) {
+      left = room;
+      if (kept < job->k) {
+        eg_pack_left(a + first * job->a_column, job->a_row, job->a_column, rows, depth, height, room);
+        k = depth;
+        from_row = 0;
+      }
+    }
     for (eg_index j = 0; j < columns; j += EG_NR) {
       const eg_index width = eg_least(EG_NR, columns - j);
       const float* from = panel;
@@ -134,7 +146,7 @@ static void eg_tile(void* work, eg_index number) {
         eg_gather(b, job->b_elements, job->places, job->positions + column + j, first, depth, width, panel);
       else
         eg_pack_right(b + (column + j) * job->b_column, job->b_row, job->b_column, first, depth, width, panel);
-      eg_panel(a, height, rows, job->k, first, depth, from, width, c + j, job->c_row, first > 0);
+      eg_panel(left, height, rows, k, from_row, depth, from, width, c + j, job->c_row, first > 0);
     }
   }
   if (!job->then) return;
@@ -165,7 +177,8 @@ void eg_multiply(eg_product* job) {
   job->rows = eg_parts_of(eg_parts_of(job->m, height), job->row_tiles) * height;  // evenly
   job->row_tiles = eg_parts_of(job->m, job->rows);
   eg_index width = panels;
-  if (!job->whole_rows) {
+  // One thread takes all columns of rows that it has to pack.
+  if (!job->whole_rows && (job->threads > 1 || job->a_packed)) {
     const eg_index wanted = job->threads > 1 ? job->threads * EG_TASKS : 1;
     const eg_index tiles = eg_parts_of(wanted, job->batches * job->row_tiles);
     width = eg_least(EG_TILE_BYTES / (job->rows * EG_NR * 4), eg_parts_of(panels, tiles));
