@@ -150,4 +150,10 @@ def _is_reduction(node: Node) -> bool:
     return record is not None and not record.pointwise and not record.movement
 
 
-_RULES: tuple[Callable[[_Body], str], ...] = (_softmax, _norm, _gelu, _swiglu, _rotary, _batch_norm)
+def _product(seen: _Body) -> str:
+    if seen.of("Conv", "ConvTranspose"):
+        return "convolution"
+    return "product" if seen.of("MatMul", "Gemm") else ""
+
+
+_RULES: tuple[Callable[[_Body], str], ...] = (_product, _softmax, _norm, _gelu, _swiglu, _rotary, _batch_norm)

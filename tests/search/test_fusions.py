@@ -253,6 +253,10 @@ def body(text: str, nodes: int | None = None) -> Graph:
      "q = Mul(t, s) y = Add(p, q) }"),
     ("BatchNorm-ReLU", "(x: float32[2, 3, 4, 4], s: float32[3, 1, 1], b: float32[3, 1, 1]) -> (y) { m = Mul(x, s) "
      "a = Add(m, b) y = Relu(a) }"),
+    ("convolution + BatchNorm-ReLU", "(x: float32[2, 3, 4, 4], w: float32[3, 3, 1, 1], s: float32[3], b: float32[3], "
+     "m: float32[3], v: float32[3]) -> (y) { c = Conv(x, w) n = BatchNormalization(c, s, b, m, v) y = Relu(n) }"),
+    ("product + SwiGLU", "(x: float32[4, 8], w: float32[8, 8], g: float32[4, 8]) -> (y) { p = MatMul(x, w) "
+     "s = Sigmoid(g) t = Mul(g, s) y = Mul(t, p) }"),
     ("pointwise chain", "(x: float32[4, 8]) -> (y) { a = Abs(x) y = Neg(a) }"),
     ("reduction", "(x: float32[4, 8]) -> (y) { a = Abs(x) y = ReduceSum(a, axes=[-1]) }"),
 ])
