@@ -233,20 +233,38 @@ class QuietSolver(highspy.Highs):
         super().enableCallbacks()
 
 
-def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node_budget: int) -> Solution:
-    """Solve from a start that is itself a valid choice."""
-    if all(root in problem.free for root in problem.roots) or math.isinf(problem.price(start)):
-        return Solution(None, None, "nothing to choose")
-    program = _Program(problem, start)
+def _solved(program: _Program, guess: list[float] | None, time_budget: float, node_budget: int) -> QuietSolver:
     solver = QuietSolver()
     for option, value in (("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-6),
                           ("time_limit", float(time_budget)), ("mip_max_nodes", int(node_budget))):
         solver.setOptionValue(option, value)
     solver.passModel(program.model.lp())
-    guess = highspy.HighsSolution()
-    guess.col_value = program.start(start)
-    solver.setSolution(guess)
+    if guess is not None:
+        solution = highspy.HighsSolution()
+        solution.col_value = guess
+        solver.setSolution(solution)
     solver.run()
+    return solver
+
+
+def _told(solver: QuietSolver, program: _Program) -> bool:
+    """Are the values those of the objective? Where presolving solves everything, HiGHS 1.16 answers `Optimal` with the
+    best objective and the values of the guess."""
+    info = solver.getInfo()
+    if info.primal_solution_status != 2:
+        return True
+    found = float(np.dot(solver.getSolution().col_value, program.model.costs))
+    return abs(found - info.objective_function_value) <= 1e-6 * max(1.0, abs(found))
+
+
+def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node_budget: int) -> Solution:
+    """Solve from a start that is itself a valid choice."""
+    if all(root in problem.free for root in problem.roots) or math.isinf(problem.price(start)):
+        return Solution(None, None, "nothing to choose")
+    program = _Program(problem, start)
+    solver = _solved(program, program.start(start), time_budget, node_budget)
+    if not _told(solver, program):
+        solver = _solved(program, None, time_budget, node_budget)
     status = solver.modelStatusToString(solver.getModelStatus())
     info = solver.getInfo()
     # The tie-break prices are part of the bound; taking all of them off keeps it a bound.
