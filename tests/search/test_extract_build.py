@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from graphs.ir import Graph
 from graphs.text import print_graph
 from search import Budget, ENode, Saturated, saturate
+from search import exact as solver
 from search.build import build_graph
 from search.extract import diverse, exact, greedy, incumbent, node_count
 from search.steps import same_graph
@@ -47,6 +50,26 @@ def test_exact_finds_the_shared_product_that_greedy_misses(bert) -> None:
     assert sum(node.op == "MatMul" for node in built.nodes) == sum(node.op == "MatMul" for node in graph.nodes) - 4
     assert built.outputs == graph.outputs and built.inputs == graph.inputs
     assert built.type_of("y") == graph.type_of("y")
+
+
+def test_a_solver_that_answers_with_its_start_is_asked_again(bert, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HiGHS may say `Optimal`, tell the best objective, and give the values of the start."""
+    _, found = bert
+    best = exact(found, matmul_heavy)
+
+    class Stale(solver.QuietSolver):
+        guess: Any = None
+
+        def setSolution(self, solution: Any) -> Any:
+            self.guess = solution
+            return super().setSolution(solution)
+
+        def getSolution(self) -> Any:
+            return self.guess or super().getSolution()
+
+    monkeypatch.setattr(solver, "QuietSolver", Stale)
+    again = exact(found, matmul_heavy)
+    assert (again.method, again.cost) == ("exact", best.cost)
 
 
 def test_where_nothing_helps_the_input_comes_back(bert) -> None:
