@@ -17,7 +17,7 @@ LOG      ?=
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz serve bench ablation bench-kernels lint test-gpu bench-gpu conformance test-bench slowest clean distclean
+.PHONY: bench-training help demo test fuzz serve bench ablation bench-kernels lint test-gpu bench-gpu conformance test-bench slowest clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,9 @@ ablation: .venv/installed ## what each part of the search is worth, on the train
 
 bench-kernels: .venv/installed ## measure fused kernels of the CPU beside NumPy, ONNX Runtime and what else is installed
 	$(SINGLE) $(BIN)/python -m scripts.bench_kernels
+
+bench-training: .venv/installed ## measure training steps: as they are, optimized, within memory limits, beside PyTorch (extra `bench`)
+	$(SINGLE) $(BIN)/python -m scripts.bench_training --write
 
 test-gpu: $(GPU_SETUP) ## run the executor's tests on this machine's NVIDIA GPU
 	@$(PYTHON_GPU) -c "import sys; from runtime.cuda import cupy_device as d; r = d.unavailable(); sys.exit(r and 'egraft:cuda: ' + r)"

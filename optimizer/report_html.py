@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from graphs.wording import counted
 
 from .number_text import bytes_text, count_text, device_text, ratio_text, seconds_text, share_text, short_text
-from .report import medians_text, sizes_text, unused_because
+from .report import medians_text, memory_text, sizes_text, unused_because
 from .report import ratio_text as which_ratio
 from .roofline_report import roofline_plot
 
@@ -54,9 +54,25 @@ def stage_bars(report: Mapping[str, Any]) -> list[dict[str, Any]]:
             for index, row in enumerate(rows)]
 
 
+def memory_plot(report: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Live memory against added time, decision by decision, with the limit; None where nothing is recomputed."""
+    section = report.get("memory")
+    if not section or len(section["curve"]) < 2:
+        return None
+    least, rows = float("inf"), []
+    for peak, spent in section["curve"]:
+        least = min(least, peak)
+        rows.append((least, spent))
+    high, most = max(section["before"], rows[0][0]), max(spent for _, spent in rows) or 1.0
+    points = [(round(70 + 540 * spent / most, 1), round(190 - 170 * peak / high, 1)) for peak, spent in rows]
+    return {"points": " ".join(f"{x},{y}" for x, y in points), "end": points[-1],
+            "limit": round(190 - 170 * section["limit"] / high, 1), "most": most, "high": high}
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds_text, "count": count_text, "bytes": bytes_text, "ratio": ratio_text, "short": short_text,
     "share": share_text, "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot,
+    "memory_plot": memory_plot, "memory_text": memory_text,
     "stage_bars": stage_bars, "sizes": sizes_text,
     "unused_because": unused_because, "counted": counted, "which_ratio": which_ratio, "medians": medians_text,
 }  # fmt: skip

@@ -161,7 +161,11 @@ def _lstm(attrs: Mapping[str, Any], v: Values) -> Any:
 
 
 def _batch_norm(attrs: Mapping[str, Any], v: Values) -> Any:
-    return F.batch_norm(v[0], v[3], v[4], v[1], v[2], eps=attrs["epsilon"])
+    if not attrs["training_mode"]:
+        return F.batch_norm(v[0], v[3], v[4], v[1], v[2], eps=attrs["epsilon"])
+    mean, variance = v[3].clone(), v[4].clone()  # torch writes into them
+    found = F.batch_norm(v[0], mean, variance, v[1], v[2], True, 1 - attrs["momentum"], attrs["epsilon"])
+    return found, mean, variance
 
 
 CALLS: dict[str, Call] = {
@@ -171,7 +175,8 @@ CALLS: dict[str, Call] = {
     "Tanh": lambda a, v: torch.tanh(v[0]), "Erf": lambda a, v: torch.erf(v[0]), "Cos": lambda a, v: torch.cos(v[0]),
     "Sin": lambda a, v: torch.sin(v[0]), "MatMul": lambda a, v: v[0] @ v[1], "Gemm": _gemm, "Conv": _conv,
     "Cast": lambda a, v: v[0].to(TORCH_DTYPES[a["to"]]), "Concat": lambda a, v: torch.cat(v, a["axis"]),
-    "Transpose": lambda a, v: v[0].permute(a["perm"]), "Reshape": _reshape, "Slice": _slice, "Gather": _gather,
+    "Transpose": lambda a, v: v[0].permute(a["perm"]), "Reshape": _reshape,
+    "Split": lambda a, v: torch.split(v[0], list(a["split"]), a["axis"]), "Slice": _slice, "Gather": _gather,
     "Unsqueeze": _unsqueeze, "Expand": _expand, "Where": lambda a, v: torch.where(v[0], v[1], v[2]),
     "Softmax": lambda a, v: torch.softmax(v[0], a["axis"]), "BatchNormalization": _batch_norm, "LSTM": _lstm,
     "ReduceMean": lambda a, v: v[0].mean(tuple(a["axes"]), bool(a["keepdims"])), "MaxPool": _max_pool,

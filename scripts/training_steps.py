@@ -13,23 +13,27 @@ from graphs.ir import Graph
 from runtime.feeds import draw
 from runtime.training import AdamW, add_loss, training_step
 
+RATE = 1e-3
 Feeds = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class TrainingCase:
-    """A model with a loss: `graph` is the forward pass, of which `labels` and `output` make the loss."""
+    """A model (the forward pass) and its loss, of the first output: the mean squared error, or the cross-entropy of
+    integer labels."""
 
-    graph: Graph
-    loss: str
+    model: Graph
+    labels: bool
     sizes: Mapping[str, int]
 
     def step(self) -> Graph:
         """The training step."""
-        return training_step(self.graph, self.loss, AdamW(1e-3))
+        kind = "softmax-cross-entropy" if self.labels else "mse"
+        graph = add_loss(self.model, kind, labels=self.labels)
+        return training_step(graph, graph.outputs[-1], AdamW(RATE))
 
     def feeds(self, graph: Graph, seed: int = 0) -> Feeds:
-        """Inputs of the forward pass and of the step, parameters and their state as they are at first."""
+        """Inputs of the step; parameters and their state as they are at first."""
         found = draw(graph, seed, dict(self.sizes))
         return {name: graph.defaults[name].array if name in graph.defaults else array for name, array in found.items()}
 
@@ -52,21 +56,18 @@ def bert(batch: int = 8, sequence: int = 128, **sizes: object) -> TrainingCase:
     sizes = {"vocabulary": 2000, **sizes}
     graph = zoo.build("bert-2", **sizes)
     graph.outputs = ["pooler_output"]
-    graph = add_loss(graph, "mse")
-    return TrainingCase(graph, graph.outputs[-1], {"batch": batch, "sequence": sequence})
+    return TrainingCase(graph, False, {"batch": batch, "sequence": sequence})
 
 
 def resnet(batch: int = 16, image: int = 64, width: int = 32) -> TrainingCase:
     """A residual network of four blocks, BatchNormalization in training mode, with a cross-entropy of labels."""
     graph = in_training(zoo.build("resnet18", blocks=(2, 2), width=width, image=image, classes=10))
-    graph = add_loss(graph, "softmax-cross-entropy", labels=True)
-    return TrainingCase(graph, graph.outputs[-1], {"batch": batch})
+    return TrainingCase(graph, True, {"batch": batch})
 
 
 def gpt(batch: int = 8, sequence: int = 128, **sizes: object) -> TrainingCase:
     """A GPT of four layers, with the cross-entropy of the next token."""
-    graph = add_loss(zoo.build("gpt-small", **sizes), "softmax-cross-entropy", labels=True)
-    return TrainingCase(graph, graph.outputs[-1], {"batch": batch, "sequence": sequence})
+    return TrainingCase(zoo.build("gpt-small", **sizes), True, {"batch": batch, "sequence": sequence})
 
 
 CASES: dict[str, Callable[[], TrainingCase]] = {"bert-2": bert, "resnet-small": resnet, "gpt-small": gpt}

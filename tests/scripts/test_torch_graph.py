@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.bench
 
 
-@pytest.mark.parametrize("name", ["logistic-regression", "bilstm-tiny", "bert-tiny", "llama-tiny", "gpt-tiny", "resnet-tiny"])
+@pytest.mark.parametrize("name", ["logistic-regression", "bilstm-tiny", "bert-tiny", "llama-tiny", "gpt-tiny",
+                                  "resnet-tiny"])
 def test_a_zoo_model_computes_the_same_in_torch(name: str) -> None:
     from scripts.torch_graph import TorchGraph
 

@@ -104,3 +104,14 @@ def test_the_roofline_as_a_table() -> None:
     for text in ("2.00 G", "9.5 MiB", "200", "66.7", "10.000 ms", "compute", "30.000 ms", "33.3 %", "12"):
         assert text in before, before
     assert after.split()[-6:] == ["-", "-", "12", "+", "3", "unknown"]
+
+
+def test_a_memory_limit_is_drawn() -> None:
+    memory = {"asked": "50%", "limit": 512.0, "before": 1024.0, "kept": 1024.0, "after": 500.0, "met": True,
+              "recomputed": 2, "predicted": 0.12, "measured": None,
+              "curve": [[1024.0, 0.0], [700.0, 0.05], [500.0, 0.12]]}
+    page = render({**REPORT, "memory": memory})
+    assert 'cx="610.0" cy="107.0"' in page  # 500 of 1024 bytes, at the end
+    assert 'points="70.0,20.0 295.0,73.8 610.0,107.0"' in page  # 0.05 / 0.12 of the width; 700 and 500 of 1024 bytes
+    assert "2 nodes run again, +12 % time predicted" in page
+    assert "<h2>Memory</h2>" not in render({**REPORT, "memory": None})
