@@ -51,6 +51,11 @@ FAMILIES = {  # inputs with a shape each, and the nodes
     "backwards": ({"x": (3, 9)}, "a = Slice(x, starts=[-1], ends=[-99], axes=[1], steps=[-2]); y = Exp(a)"),
     "expanded": ({"x": (3, 1), "z": (2, 3, 4)}, "a = Expand(x, shape=[2, 3, 4]); b = Unsqueeze(x, axes=[0]); "
         "c = Add(a, b); y = Mul(c, z)"),
+    "group norm": ({"x": (2, 6, 5, 4), "g": (6,), "b": (6,)}, "n = GroupNormalization(x, g, b, num_groups=3); "
+        "s = Sigmoid(n); y = Mul(n, s)"),
+    "group norm of exporters": ({"x": (2, 6, 20), "g": (6, 1), "b": (6, 1), "one": (3,), "no": (3,)},
+        "r = Reshape(x, shape=[0, 3, -1]); n = InstanceNormalization(r, one, no); s = Reshape(n, shape=[2, 6, 20]); "
+        "t = Mul(s, g); y = Add(t, b)"),
     "batch norm": ({"x": (2, 3, 5, 4), "g": (3,), "b": (3,), "m": (3,), "v": (3,)},
                    "n = BatchNormalization(x, g, b, m, v); y = Relu(n)"),
     "scalar": ({"x": ()}, "a = Exp(x); y = Add(a, x)"),
@@ -80,6 +85,20 @@ def test_a_family_computes_what_the_graph_does(family: str) -> None:
 def test_float64(family: str) -> None:
     graph, shapes = graph_of(family, "float64")
     assert fault(FusedKernel(graph), shapes) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", ["softmax", "residual and layer norm", "gelu", "swiglu", "rms norm", "batch norm"])
+def test_halves_are_rounded_after_each_operator(family: str, dtype: str) -> None:
+    graph, shapes = graph_of(family, dtype)
+    assert fault(FusedKernel(graph), shapes) is None
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("family", ["heads", "rotary", "split"])
+def test_exact_kernels_of_halves(family: str, dtype: str) -> None:
+    graph, shapes = graph_of(family, dtype)
+    assert fault(FusedKernel(graph, exact=True), shapes) is None
 
 
 @pytest.mark.parametrize("family", EXACT)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import ml_dtypes
 import numpy as np
 
 from graphs import dtypes
@@ -56,7 +57,7 @@ def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> I
         type_ = graph.type_of(name)
         assert type_ is not None
         dtype, shape = dtypes.numpy_dtype(type_.dtype), tuple(shapes[name])
-        if dtype.kind != "f":
+        if not _is_float(dtype):
             return _integers(rng, dtype, shape, kind == "special values")
         values = rng.standard_normal(shape)
         if kind == "positive values":
@@ -100,21 +101,21 @@ def _wide_type(type_: TensorType) -> TensorType:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64) if array.dtype.kind == "f" else array
+    return array.astype(np.float64) if _is_float(array.dtype) else array
 
 
 def _moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Floats moved up or down by up to an ulp, in float64."""
-    if array.dtype.kind != "f":
+    if not _is_float(array.dtype):
         return array
-    return _wide(array) * (1 + rng.uniform(-1, 1, array.shape) * float(np.finfo(array.dtype).eps))
+    return _wide(array) * (1 + rng.uniform(-1, 1, array.shape) * float(ml_dtypes.finfo(array.dtype).eps))
 
 
 def _difference(got: np.ndarray, want: np.ndarray, truth: np.ndarray, moved: Sequence[np.ndarray],
                 exact: bool) -> str | None:
     if got.shape != want.shape or got.dtype != want.dtype:
         return f"{got.dtype}{list(got.shape)} instead of {want.dtype}{list(want.shape)}"
-    if got.dtype.kind != "f":
+    if not _is_float(got.dtype):
         return _first(got != want, got, want)
     missing = np.isnan(want)
     zeros = (got == 0) & (want == 0) & (np.signbit(got) != np.signbit(want)) & (exact or _is_flat(want, truth))
@@ -124,6 +125,10 @@ def _difference(got: np.ndarray, want: np.ndarray, truth: np.ndarray, moved: Seq
     wrong = (np.isnan(got) != missing) | (~finite & ~missing & (got != want)) | (finite & ~np.isfinite(got))
     found = _first((wrong & settled) | zeros, got, want)
     return found or _first(_is_far(got, want, truth, moved, finite), got, want)
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind == "f" or dtypes.is_float(dtypes.name_of(dtype))
 
 
 def _is_settled(want: np.ndarray, moved: Sequence[np.ndarray]) -> np.ndarray:
@@ -141,7 +146,7 @@ def _is_flat(want: np.ndarray, truth: np.ndarray) -> bool:
 
 def _is_far(got: np.ndarray, want: np.ndarray, truth: np.ndarray, moved: Sequence[np.ndarray],
             finite: np.ndarray) -> np.ndarray:
-    limits = np.finfo(got.dtype)
+    limits = ml_dtypes.finfo(got.dtype)
     fine = finite & np.isfinite(got) & np.isfinite(truth) & np.isfinite(moved).all(axis=0)
     with np.errstate(all="ignore"):
         truth = np.where(fine, truth, 0)

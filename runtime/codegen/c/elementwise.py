@@ -14,7 +14,7 @@ from graphs.operators import RUNTIME
 from .. import functions
 from ..elementwise import ROWS, power
 from ..scalar import Scalar
-from .lowering import DTYPES, Lower, Lowering, is_floating
+from .lowering import DTYPES, Lower, Lowering, computed, is_floating
 from .views import NotFusable, View
 
 _VARIANTS = {"Mod": lambda attrs: "Mod fmod" if attrs["fmod"] else "Mod",
@@ -69,7 +69,7 @@ def _by_reciprocal(lowering: Lowering, dividend: int, divisor: int) -> int | Non
     one = lowering.literal(1, item.dtype)
     if item.kind == "literal":
         value = float.fromhex(item.text.strip("()f")) if "0x" in item.text else _decimal(item.text)
-        limits = np.finfo(item.dtype)
+        limits = np.finfo(computed(item.dtype))
         if not math.isfinite(value) or value == 0 or not float(limits.tiny) < abs(1 / value) < float(limits.max):
             return None
         inverse = lowering.literal(1 / value, item.dtype)

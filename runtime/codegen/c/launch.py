@@ -12,6 +12,7 @@ import numpy as np
 
 from graphs import dtypes
 
+from ..scalar import Scalar
 from .compiler import Function, compiled
 from .native import engine
 from .text import BUFFER, Written
@@ -20,6 +21,7 @@ from .views import NotFusable
 NAME = "eg_fused"
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
+_COMPUTED = {"double": 8, "long long": 8, "unsigned long long": 8, "bool": 1}  # bytes of C types; of others 4
 _MOST_POINTERS, _MOST_SIZES = 96, 512  # as in engine.c
 
 
@@ -66,6 +68,7 @@ def launch_of(written: Written, place: Mapping[str, int], exact: bool) -> Launch
     for number, ((tensor, start), dtype) in enumerate(zip(written.pointers, written.dtypes)):
         size = dtypes.numpy_dtype(dtype).itemsize
         if tensor == BUFFER:
+            size = _COMPUTED.get(Scalar.of(dtype).compute, 4)
             sources.append((-1, room))
             room += -(-start * size // _ALIGNED) * _ALIGNED
         else:

@@ -13,6 +13,8 @@ from functools import cache
 from importlib import import_module
 from math import prod
 
+import numpy as np
+
 from graphs import dtypes
 from graphs.dims import Expr
 from graphs.inference import infer
@@ -25,7 +27,9 @@ from .views import ZERO, Coordinate, Domain, NotFusable, View, broadcast, digits
 
 FAMILIES = ("elementwise", "movement", "normalization", "product", "reduction")
 DTYPES = frozenset({"float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
-                    "bool"})  # fmt: skip
+                    "bool", "float16", "bfloat16"})  # fmt: skip
+# Each operator's result is rounded, as without fusion; inside of an operator, and in sums, there are floats of 32 bits.
+_ROUNDED = {"float16": "eg_f16_to_float(eg_float_to_f16(a0))", "bfloat16": "eg_bf16_to_float(eg_float_to_bf16(a0))"}
 MOST_ITEMS = 400  # of one kernel: beyond, views multiply what is computed
 
 
@@ -133,7 +137,11 @@ class Lowering:
             lower = rules().get((node.domain, node.op)) if not node.is_opaque else None
             if lower is None:
                 raise NotFusable(f"operator {node.op}")
-            return lower(self, node, node.outputs.index(name), view)
+            found = lower(self, node, node.outputs.index(name), view)
+            text = _ROUNDED.get(dtype)
+            if text is None or self.items[found].kind in ("load", "literal") or self.items[found].text == text:
+                return found
+            return self.op(text, dtype, found, cost=2)
         constant = values.graph.constants.get(name)
         if constant is not None and constant.facts.splat is not None and constant.size:
             return self.literal(constant.facts.splat, dtype)
@@ -257,5 +265,10 @@ def rules() -> dict[tuple[str, str], Lower]:
 
 
 def is_floating(dtype: str) -> bool:
-    """float32 or float64."""
+    """A float of any size."""
     return dtypes.is_float(dtype)
+
+
+def computed(dtype: str) -> np.dtype:
+    """What floats of an element type are computed in."""
+    return np.dtype(np.float64 if dtype == "float64" else np.float32)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from graphs.ir import Node
 
-from .lowering import Lower, Lowering, is_floating
+from .lowering import Lower, Lowering, computed, is_floating
 from .reduction import function, mean, square
-from .views import ZERO, NotFusable, View, broadcast
+from .views import ZERO, NotFusable, View, broadcast, reshaped
 
 
 def _start(lowering: Lowering, node: Node, output: int, axes: Sequence[int], view: View) -> tuple[int, View, str]:
@@ -51,7 +49,7 @@ def _softmax(lowering: Lowering, node: Node, output: int, view: View) -> int:
 
 
 def _inverse_root(lowering: Lowering, squares: int, node: Node, dtype: str) -> int:
-    epsilon = lowering.literal(np.dtype(dtype).type(node.attrs["epsilon"]).item(), dtype)  # type: ignore[call-overload]
+    epsilon = lowering.literal(computed(dtype).type(node.attrs["epsilon"]).item(), dtype)  # type: ignore[call-overload]
     return lowering.op(f"1 / {function('sqrt', dtype)}(a0 + a1)", dtype, mean(lowering, squares), epsilon, cost=20)
 
 
@@ -92,6 +90,27 @@ def _instance_normalization(lowering: Lowering, node: Node, output: int, view: V
     return lowering.op("a0 + a1", dtype, found, _channel(lowering, node, 2, view))
 
 
+def _group_normalization(lowering: Lowering, node: Node, output: int, view: View) -> int:
+    name, dtype = node.inputs[0], lowering.dtype(node.inputs[0])
+    shape, groups = lowering.shape(name), int(node.attrs["num_groups"])  # type: ignore[call-overload]
+    if not is_floating(dtype) or output or lowering.shape(node.inputs[1]) != shape[1:2]:
+        raise NotFusable(f"{node.op} of {dtype}, or with a scale for each group")
+    lowering.needs_rounding(node.op)
+    each = shape[1] // groups
+    grouped = (shape[0], groups, each, *shape[2:])
+    split = reshaped(view, shape, grouped, lowering.trips)
+    rows = (*split[:2], *[ZERO] * (len(grouped) - 2))
+    inside = lowering.reduced(rows, grouped, range(2, len(grouped)))
+    column = lowering.value(name, (inside[0], inside[1].scaled(each).plus(inside[2]), *inside[3:]))
+    average = mean(lowering, column)
+    squares = square(lowering, lowering.op("a0 - a1", dtype, column, average))
+    inverse = _inverse_root(lowering, squares, node, dtype)
+    centred = lowering.op("a0 - a1", dtype, lowering.value(name, view), average)
+    found = lowering.op("a0 * a1", dtype, centred, inverse)
+    found = lowering.op("a0 * a1", dtype, found, _channel(lowering, node, 1, view))
+    return lowering.op("a0 + a1", dtype, found, _channel(lowering, node, 2, view))
+
+
 def _batch_normalization(lowering: Lowering, node: Node, output: int, view: View) -> int:
     dtype = lowering.dtype(node.inputs[0])
     if node.attrs.get("training_mode") or not is_floating(dtype) or len(view) < 2 or output:
@@ -100,7 +119,7 @@ def _batch_normalization(lowering: Lowering, node: Node, output: int, view: View
     scale, bias, average, variance = (_channel(lowering, node, index, view) for index in range(1, 5))
     if {lowering.items[each].dtype for each in (scale, bias, average, variance)} != {dtype}:
         raise NotFusable("BatchNormalization of mixed types")
-    epsilon = lowering.literal(np.dtype(dtype).type(node.attrs["epsilon"]).item(), dtype)  # type: ignore[call-overload]
+    epsilon = lowering.literal(computed(dtype).type(node.attrs["epsilon"]).item(), dtype)  # type: ignore[call-overload]
     factor = lowering.op(f"a0 / {function('sqrt', dtype)}(a1 + a2)", dtype, scale, variance, epsilon, cost=20)
     return lowering.op("(a0 - a1) * a2 + a3", dtype, x, average, factor, bias, cost=3)
 
@@ -108,5 +127,5 @@ def _batch_normalization(lowering: Lowering, node: Node, output: int, view: View
 LOWERINGS: dict[str, Lower] = {
     "Softmax": _softmax, "LogSoftmax": _softmax, "LayerNormalization": _layer_normalization,
     "RMSNormalization": _rms_normalization, "InstanceNormalization": _instance_normalization,
-    "BatchNormalization": _batch_normalization,
+    "BatchNormalization": _batch_normalization, "GroupNormalization": _group_normalization,
 }  # fmt: skip

@@ -37,6 +37,32 @@ EG_DEVICE float eg_bits_float(unsigned u) { float x; memcpy(&x, &u, 4); return x
 EG_DEVICE unsigned long long eg_double_bits(double x) { unsigned long long u; memcpy(&u, &x, 8); return u; }
 EG_DEVICE double eg_bits_double(unsigned long long u) { double x; memcpy(&x, &u, 8); return x; }
 
+// 16-bit floats are stored as their bits and computed in float; rounded to nearest, ties to even.
+#ifdef __FLT16_MAX__
+EG_DEVICE float eg_f16_to_float(unsigned short h) { _Float16 x; memcpy(&x, &h, 2); return (float)x; }
+EG_DEVICE unsigned short eg_float_to_f16(float f) { _Float16 x = (_Float16)f; unsigned short h; memcpy(&h, &x, 2); return h; }
+#else
+EG_DEVICE float eg_f16_to_float(unsigned short h) {
+  const unsigned sign = (unsigned)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 1023u;
+  if (e == 31u) return eg_bits_float(sign | 0x7f800000u | (m << 13));
+  const float size = e ? eg_bits_float(((e + 112u) << 23) | (m << 13)) : (float)m * 0x1p-24f;
+  return sign ? -size : size;
+}
+EG_DEVICE unsigned short eg_float_to_f16(float f) {
+  const unsigned b = eg_float_bits(f), sign = (b >> 16) & 0x8000u, s = b & 0x7fffffffu;
+  if (s > 0x7f800000u) return (unsigned short)(sign | 0x7e00u);
+  if (s >= 0x477ff000u) return (unsigned short)(sign | 0x7c00u);  // 65520 and more
+  if (s < 0x38800000u) return (unsigned short)(sign | (unsigned)rintf(eg_bits_float(s) * 0x1p24f));
+  return (unsigned short)(sign | ((s - 0x38000000u + 0xfffu + ((s >> 13) & 1u)) >> 13));
+}
+#endif
+EG_DEVICE float eg_bf16_to_float(unsigned short h) { return eg_bits_float((unsigned)h << 16); }
+EG_DEVICE unsigned short eg_float_to_bf16(float f) {
+  const unsigned b = eg_float_bits(f);
+  if ((b & 0x7fffffffu) > 0x7f800000u) return (unsigned short)((b >> 16) | 0x40u);
+  return (unsigned short)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+
 // NaN wins, as in NumPy and ONNX.
 #define EG_EXTREMES(T, suffix)                                                                        \
   EG_DEVICE T eg_max_##suffix(T a, T b) { return a != a ? a : b != b ? b : a > b ? a : b; }           \

@@ -26,7 +26,7 @@ def axes_of(node: Node, rank: int) -> tuple[int, ...]:
 
 def function(name: str, dtype: str) -> str:
     """A function of C's library for an element type."""
-    return f"{name}{'f' if dtype == 'float32' else ''}"
+    return f"{name}{'' if dtype == 'float64' else 'f'}"
 
 
 def _operand(lowering: Lowering, node: Node, view: View) -> int:
