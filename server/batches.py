@@ -74,6 +74,7 @@ def new_batch(service: Service, upload: Upload, folder: Path) -> Batch:
     check_queue(service, len(found["models"]))
     name = next((value for key, value in upload.fields if key == "name" and value), "") or next(
         (file for file, part in upload.parts.items() if part == ARCHIVE and file != ARCHIVE), "")
+    name = "".join(letter for letter in name if letter.isprintable())  # PostgreSQL has no NUL
     batch = Batch(id=new_id(), name=name[:200], options=options, bytes=upload.bytes, created=time.time())
     jobs: list[Job] = []
     try:
@@ -242,19 +243,22 @@ async def batch_events(request: Request, batch: str) -> Response:
 
 async def _events(request: Request, service: Service, batch: Batch) -> AsyncIterator[str]:
     known: dict[str, str] = {}
+    pulse: object = None
     silent = 0.0
     while True:
-        jobs = await run_in_threadpool(service.store.members, batch.id)
-        changed = [job for job in jobs if known.get(job.id) != job.state]
-        known.update({job.id: job.state for job in jobs})
-        for job in changed:
-            yield message("model", model_row(job))
-        if state_of(jobs) in FINISHED:
-            yield message("end", batch_view(batch, jobs))
-            return
+        before, pulse = pulse, await run_in_threadpool(service.store.pulse, batch.id)
+        silent = silent + TICK if pulse == before else 0.0
+        if pulse != before:
+            jobs = await run_in_threadpool(service.store.members, batch.id)
+            for job in jobs:
+                if known.get(job.id) != job.state:
+                    known[job.id] = job.state
+                    yield message("model", model_row(job))
+            if state_of(jobs) in FINISHED:
+                yield message("end", batch_view(batch, jobs))
+                return
         if service.supervisor.stopping.is_set() or await request.is_disconnected():
             return
-        silent = 0.0 if changed else silent + TICK
         if silent > 10.0:
             silent = 0.0
             yield ": still there\n\n"
@@ -264,12 +268,12 @@ async def _events(request: Request, service: Service, batch: Batch) -> AsyncIter
 async def _wait_for(request: Request, service: Service, batch: Batch, seconds: float) -> dict[str, Any]:
     """The batch when it has ended or the time is over."""
     deadline = time.monotonic() + seconds
-    while True:
-        jobs = await run_in_threadpool(service.store.members, batch.id)
-        if (state_of(jobs) in FINISHED or time.monotonic() >= deadline or service.supervisor.stopping.is_set()
-                or await request.is_disconnected()):
-            return whole_view(batch, jobs)
+    while time.monotonic() < deadline and not service.supervisor.stopping.is_set():
+        states = {row[0] for row in await run_in_threadpool(service.store.pulse, batch.id)}
+        if states <= set(FINISHED) or await request.is_disconnected():
+            break
         await asyncio.sleep(TICK)
+    return whole_view(batch, await run_in_threadpool(service.store.members, batch.id))
 
 
 @router.get("/{batch}/models", response_class=StreamingResponse,

@@ -224,6 +224,12 @@ class Store:
         with Session(self.engine, expire_on_commit=False) as session:
             return list(session.scalars(select(Job).where(Job.batch == batch).order_by(Job.number)))
 
+    def pulse(self, batch: str) -> list[tuple[Any, ...]]:
+        """What changes whenever a job of a batch does; far cheaper than its jobs."""
+        query = select(Job.state, func.count(), func.sum(Job.attempts)).where(Job.batch == batch).group_by(Job.state)
+        with Session(self.engine) as session:
+            return sorted(tuple(row) for row in session.execute(query))
+
     def counts(self) -> dict[str, int]:
         """State -> number of jobs."""
         with Session(self.engine) as session:

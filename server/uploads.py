@@ -45,6 +45,7 @@ def safe_name(name: str) -> str:
     """A relative file name that stays inside its folder. Raises BadRequest for every other."""
     path = PurePosixPath(name)
     bad = (not name or "\\" in name or ":" in name or any(ord(letter) < 32 or ord(letter) == 127 for letter in name)
+           or any("\ud800" <= letter <= "\udfff" for letter in name)  # bytes of an archive that are no UTF-8
            or path.is_absolute() or ".." in path.parts or not path.parts or len(name.encode()) > 1000
            or any(len(part.encode()) > 250 for part in path.parts))
     if bad:

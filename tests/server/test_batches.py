@@ -134,6 +134,8 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
     "empty": (b"", 400, "bad-request"),
     "leads outside": (zipped({OUT: A}), 400, "bad-request"),
     "absolute": (tarred([(tarfile.TarInfo("/a.onnx"), A)]), 400, "bad-request"),
+    "no unicode": (tarred([(tarfile.TarInfo("a\udcff.onnx"), A)]), 400, "bad-request"),
+    "a name that leads nowhere": (zipped({"a\\b.onnx": A}), 400, "bad-request"),
     "twice": (tarred([(tarfile.TarInfo("a.onnx"), A), (tarfile.TarInfo("./a.onnx"), A)]), 400, "bad-request"),
     "symbolic link": (tarred([link("a.onnx", "/etc/passwd")]), 400, "bad-request"),
     "hard link": (tarred([(tarfile.TarInfo("b.onnx"), A), link("a.onnx", "b.onnx", tarfile.LNKTYPE)]), 400,
@@ -156,6 +158,9 @@ def test_options_of_a_batch(idle: TestClient) -> None:
     problem(idle.post("/v1/batches", content=body, params={"effort": "heroic"}), 400, "invalid-option")
     problem(idle.post("/v1/batches", files={"model": ("a.onnx", A), "inputs": ("i.npz", b"x")}), 400, "invalid-option")
     problem(idle.get("/v1/batches/nobody"), 404, "not-found")
+    view = idle.post("/v1/batches", content=body, params={"name": "my\0 zoo\n\N{ROCKET}" + "x" * 300}).json()
+    assert view["name"] == ("my zoo\N{ROCKET}" + "x" * 300)[:200]
+    idle.delete(view["links"]["self"], params={"purge": "true"})
     problem(idle.delete("/v1/batches/nobody"), 404, "not-found")
 
 
