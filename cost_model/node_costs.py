@@ -16,7 +16,7 @@ from .neighbourhoods import Neighbourhood, Places, saving
 from .peaks import Peaks
 from .probe import output_types
 from .records import Record
-from .signature import spec_of
+from .signature import alike, spec_of
 from .sizes import static_type
 from .targets.base import NODE_BUDGET, Overhead, Target, cost_from, is_view
 from .timings import Timings
@@ -62,6 +62,7 @@ class NodeCosts:
         if frozen:
             self.timings.freeze()
         self._costs: dict[str, Cost] = {}
+        self._alike: dict[object, tuple[NodeSpec, str, Cost | None]] = {}
         self._missing: dict[str, NodeSpec] = {}
         self._peaks: Peaks | None = None
         self._overhead: Overhead | None = None
@@ -79,8 +80,15 @@ class NodeCosts:
         return self.cost_of(NodeSpec(op, domain, attrs, tuple(inputs), output_count, self.opset, version))
 
     def node_in(self, graph: Graph, node: Node) -> Cost:
-        """What a node of a graph costs. Types must have been inferred."""
-        return self.cost_of(spec_of(graph, node, self.sizes))
+        """What a node of a graph costs. Types must have been inferred. Nodes that are alike are described once."""
+        same = alike(graph, node)
+        if same is None:
+            return self.cost_of(spec_of(graph, node, self.sizes))
+        place = (same, *graph.opsets.items())
+        known = self._alike.get(place)
+        if known is None:
+            known = self._alike[place] = self._described(spec_of(graph, node, self.sizes))
+        return self._cost(*known)
 
     def know(self, graph: Graph, node: Node, cost: Cost) -> None:
         """What a node costs that is measured in another way: a Fused one."""
@@ -92,11 +100,17 @@ class NodeCosts:
 
     def cost_of(self, spec: NodeSpec) -> Cost:
         """What the described node costs, as far as is known now."""
+        return self._cost(*self._described(spec))
+
+    def _described(self, spec: NodeSpec) -> tuple[NodeSpec, str, Cost | None]:
+        """The description at the sizes of the run, its signature, and its cost where that needs no measurement."""
         spec = self._sized(spec)
         known = self.target.known_cost(spec)
+        return spec, "" if known is not None else self.target.key(spec, self.threads), known
+
+    def _cost(self, spec: NodeSpec, key: str, known: Cost | None) -> Cost:
         if known is not None:
             return known
-        key = self.target.key(spec, self.threads)
         if key in self._costs:
             return self._costs[key]
         reason = unmeasurable(spec)

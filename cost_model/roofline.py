@@ -14,7 +14,7 @@ from graphs.operators.control_flow import stays_true
 from .costs import NodeSpec
 from .node_costs import node_work, unmeasurable
 from .peaks import Peaks
-from .signature import spec_of
+from .signature import alike, spec_of
 from .sizes import static_type
 from .targets.base import is_view
 from .work import Work, work
@@ -84,6 +84,7 @@ class _Device:
     sizes: Mapping[str, int]
     peaks: Peaks
     launch: float
+    works: dict[object, tuple[bool, Work | None]] = field(default_factory=dict)  # of nodes that are alike
 
 
 def graph_roofline(graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch: float = 0.0) -> GraphRoofline:
@@ -138,17 +139,30 @@ def _count(graph: Graph, device: _Device, outer: Mapping[str, Constant], constan
         if node.holds_graphs:
             _count_bodies(graph, node, device, visible, constants, found)
             continue
-        spec = spec_of(graph, node, device.sizes)
-        if is_view(spec):
+        view, does = _does(graph, node, device)
+        if view:
             continue
         found.launches += 1
-        does = _work(graph, node, spec, device.sizes)
         if does is None:
             found.unknown += 1
             continue
         found.flops += does.flops
         found.traffic += does.bytes
         found.kernels += device.peaks.seconds(does.flops, does.bytes) + device.launch
+    return found
+
+
+def _does(graph: Graph, node: Node, device: _Device) -> tuple[bool, Work | None]:
+    """Whether a node only looks at memory otherwise, else its work. Nodes that are alike are looked at once."""
+    same = alike(graph, node)
+    outputs = [graph.type_of(name) if name else None for name in node.outputs]
+    place = None if same is None else (same, *graph.opsets.items(), *outputs)
+    found = device.works.get(place) if place is not None else None
+    if found is None:
+        spec = spec_of(graph, node, device.sizes)
+        found = (True, None) if is_view(spec) else (False, _work(graph, node, spec, device.sizes))
+        if place is not None:
+            device.works[place] = found
     return found
 
 

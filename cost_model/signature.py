@@ -5,7 +5,7 @@ neither.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -70,6 +70,16 @@ def alike(graph: Graph, node: Node) -> tuple[object, ...] | None:
             inputs.append((constant.type, None if small_array(constant) is None else constant.digest))
     attrs = tuple((name, type(value).__name__, repr(value)) for name, value in sorted(node.attrs.items()))
     return node.op, node.domain, node.version, len(node.outputs), attrs, *inputs
+
+
+def each_kind(graph: Graph) -> Iterator[Node]:
+    """The nodes of a graph, but of those that are alike only the first."""
+    seen: set[object] = set()
+    for node in graph.nodes:
+        same = alike(graph, node)
+        if same is None or same not in seen:
+            seen.add(same)
+            yield node
 
 
 def node_key(spec: NodeSpec, threads: int) -> str:

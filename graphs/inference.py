@@ -8,6 +8,7 @@ and never stops the walk; only an operator that refuses its inputs does (Inferen
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,6 +35,33 @@ class Inferred:
     contents: Contents | None = None
 
 
+KnownInput = tuple[Type | None, Contents | None, Constant | None]
+
+
+class Seen:
+    """What a node's types were inferred from, and what came out. While a graph is changed at some places, the others
+    keep theirs; nodes and their copies remember them.
+
+    Attributes and constants count as the same where they are the same objects: a copy of a node has them too.
+    """
+
+    __slots__ = ("inputs", "key", "result", "values")
+
+    def __init__(self, node: Node, inputs: list[KnownInput], label: str, result: Inferred) -> None:
+        self.key = (node.op, node.domain, label, len(node.outputs), tuple(node.attrs))
+        self.values, self.result = (*node.attrs.values(), *(found[2] for found in inputs)), result
+        self.inputs = [found[:2] for found in inputs]
+
+    def holds(self, node: Node, inputs: list[KnownInput], label: str) -> bool:
+        """Nothing that the types follow from has changed."""
+        values = (*node.attrs.values(), *(found[2] for found in inputs))
+        return (self.inputs == [found[:2] for found in inputs] and all(map(operator.is_, self.values, values))
+                and self.key == (node.op, node.domain, label, len(node.outputs), tuple(node.attrs)))
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()  # a node that is sent elsewhere takes nothing of its graph along
+
+
 @dataclass(slots=True)
 class Scope:
     """Values that a graph sees: its own and those of the graphs around it."""
@@ -45,8 +73,10 @@ class Scope:
     path: str = ""
     opsets: Mapping[str, int] = field(default_factory=dict)
 
-    def lookup(self, name: str) -> tuple[Type | None, Contents | None, Constant | None]:
+    def lookup(self, name: str) -> KnownInput:
         """Type, contents and constant of a name, from the innermost graph that has it."""
+        if not name:
+            return None, None, None
         scope: Scope | None = self
         while scope is not None:
             if name in scope.constants:
@@ -61,7 +91,7 @@ class Scope:
 def contents_of(constant: Constant) -> Contents | None:
     """The elements of a small integer or bool constant, else None."""
     kind = constant.dtype
-    if constant.size > MAX_CONTENTS or (kind not in dtypes.INTEGERS and kind != "bool"):
+    if (kind not in dtypes.INTEGERS and kind != "bool") or constant.size > MAX_CONTENTS:
         return None
     return tuple(int(item) for item in constant.array.reshape(-1).tolist())
 
@@ -104,9 +134,21 @@ def _label(node: Node, path: str) -> str:
 
 
 def _visit(node: Node, scope: Scope, declared: Mapping[str, Type]) -> Inferred:
-    looked_up = [scope.lookup(name) if name else (None, None, None) for name in node.inputs]
-    types = [found[0] for found in looked_up]
+    looked_up = [scope.lookup(name) for name in node.inputs]
     label = _label(node, scope.path)
+    if node.is_opaque or node.holds_graphs:
+        return _inferred(node, looked_up, scope, declared, label)
+    seen = node.seen
+    if isinstance(seen, Seen) and seen.holds(node, looked_up, label):
+        return seen.result
+    result = _inferred(node, looked_up, scope, declared, label)
+    node.seen = Seen(node, looked_up, label, result)
+    return result
+
+
+def _inferred(node: Node, looked_up: list[KnownInput], scope: Scope, declared: Mapping[str, Type],
+              label: str) -> Inferred:
+    types = [found[0] for found in looked_up]
     infer_nested_of(node, types, scope, label)
     try:
         result = infer_node(node, types, [found[1] for found in looked_up], [found[2] for found in looked_up], label)

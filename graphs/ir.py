@@ -41,6 +41,7 @@ class Node:
     metadata: dict[str, str] = field(default_factory=dict)
     origins: tuple[str, ...] = ()  # names of the original nodes that a new node stands for
     overload: str = ""  # of a model-local function that an opaque node calls
+    seen: object = field(default=None, init=False, repr=False)  # what its types followed from: see graphs.inference
 
     @property
     def is_opaque(self) -> bool:
@@ -51,17 +52,23 @@ class Node:
     def graphs(self) -> Iterator[Graph]:
         """Nested graphs, in the order of attributes."""
         for value in self.attrs.values():
-            if isinstance(value, Graph):
-                yield value
-            elif isinstance(value, tuple):
-                yield from (item for item in value if isinstance(item, Graph))
+            kind = type(value)
+            if kind is Graph:
+                yield value  # type: ignore[misc]
+            elif kind is tuple and value and type(value[0]) is Graph:  # type: ignore[index]
+                yield from value  # type: ignore[misc]
 
     @property
     def uses(self) -> tuple[str, ...]:
         """Every value that the node reads: inputs, then values captured by nested graphs."""
-        names = dict.fromkeys(self.inputs)
+        inputs = self.inputs
+        nested = self.holds_graphs
+        if not nested and inputs and "" not in inputs and (
+                len(inputs) == 1 or (len(inputs) == 2 and inputs[0] != inputs[1])):
+            return inputs  # nearly every node; this is asked for often
+        names = dict.fromkeys(inputs)
         names.pop("", None)
-        if self.attrs and self.holds_graphs:
+        if nested:
             for graph in self.graphs:
                 names.update(dict.fromkeys(graph.captured()))
         return tuple(names)
@@ -71,7 +78,7 @@ class Node:
         """Whether an attribute is a nested graph, or several."""
         for value in self.attrs.values():
             kind = type(value)
-            if kind is Graph or (kind is tuple and Graph in map(type, value)):  # type: ignore[call-overload]
+            if kind is Graph or (kind is tuple and value and type(value[0]) is Graph):  # type: ignore[index]
                 return True
         return False
 
@@ -92,8 +99,10 @@ class Node:
     def copy(self) -> Node:
         """A copy that shares constants; nested graphs are copied."""
         attrs = {name: _copy_attribute(value) for name, value in self.attrs.items()}
-        return Node(self.op, self.inputs, self.outputs, attrs, self.domain, self.name, self.version, self.doc,
+        copy = Node(self.op, self.inputs, self.outputs, attrs, self.domain, self.name, self.version, self.doc,
                     dict(self.metadata), self.origins, self.overload)
+        copy.seen = self.seen
+        return copy
 
 
 FUSED = "egraft", "Fused"  # domain and operator of a node that runs as one kernel, and means what its body says

@@ -116,11 +116,22 @@ def float_text(bits: int, dtype: str) -> str:
         return "inf" if wide > 0 else "-inf"
     if dtype == "float64" or (wide.is_integer() and abs(wide) < _EXACT_INTEGERS):
         return _pointed(repr(wide))
-    for digits in range(1, 18):
+    for digits in range(_first_digits(wide, bits, dtype), 18):
         near = float(f"{wide:.{digits}g}")
         if float_bits(near, dtype) == bits:
             return _pointed(repr(near))
     return _pointed(repr(wide))
+
+
+def _first_digits(value: float, bits: int, dtype: str) -> int:
+    """How many digits are to be tried first: numbers as weights have them need more than six.
+
+    Fewer digits are never nearer, so where six are too few, five are. At a power of two the numbers below lie nearer
+    than those above, which is the exception.
+    """
+    if dtype != "float32" or not bits & 0x7FFFFF or float_bits(float(f"{value:.6g}"), dtype) == bits:
+        return 1
+    return 7
 
 
 def _pointed(text: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cost_model.node_costs import NodeCosts, node_work
 from cost_model.protocol import Settings
-from cost_model.signature import spec_of
+from cost_model.signature import each_kind, spec_of
 from cost_model.sizes import default_measure_sizes, measure_size_sets
 from cost_model.targets import Target, resolve
 from cost_model.timings import Timings
@@ -149,7 +149,7 @@ def _explorer(options: Options, target: Target, timings: Timings, threads: int) 
 def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) -> int:
     """What the runtime would use; one thread for a model so small that waking another costs more than it gains."""
     sizes = default_measure_sizes(graph, dims)
-    works = (node_work(spec_of(graph, node, sizes)) for node in graph.nodes)  # until the first that is not small
+    works = (node_work(spec_of(graph, node, sizes)) for node in each_kind(graph))  # until one that is not small
     small = all(work is not None and work.flops < SMALL_FLOPS and work.bytes < SMALL_BYTES for work in works)
     return 1 if small else target.default_threads()
 

@@ -8,6 +8,7 @@ applying the patch computes it again and compares its digest. So a trace stays s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,8 +37,10 @@ def node_key(node: Node) -> str:
 
 def diff(before: Graph, after: Graph) -> dict[str, Any]:
     """The patch that turns `before` into `after` (same inputs and outputs)."""
-    old = {node_key(node): print_node(node) for node in before.nodes}
-    new = {node_key(node): print_node(node) for node in after.nodes}
+    earlier, later = ({node_key(node): node for node in graph.nodes} for graph in (before, after))
+    same = {key for key, node in later.items() if key in earlier and _is_untouched(earlier[key], node)}
+    old = {key: "" if key in same else print_node(node) for key, node in earlier.items()}
+    new = {key: "" if key in same else print_node(node) for key, node in later.items()}
     removed = [key for key, text in old.items() if new.get(key) != text]
     added = [text for key, text in new.items() if old.get(key) != text]
     constants: dict[str, Any] = {}
@@ -57,6 +60,15 @@ def diff(before: Graph, after: Graph) -> dict[str, Any]:
             "data": _new_data(before, inner, held)}
 
 
+def _is_untouched(one: Node, other: Node) -> bool:
+    """A copy of a node that nothing has changed: both print alike. False says nothing."""
+    return (one.inputs == other.inputs and one.outputs == other.outputs and one.attrs.keys() == other.attrs.keys()
+            and all(value is other.attrs[name] for name, value in one.attrs.items())
+            and (one.op, one.domain, one.version, one.overload) == (other.op, other.domain, other.version,
+                                                                    other.overload)
+            and not one.holds_graphs)
+
+
 def _new_data(before: Graph, added: list[Node], constants: list[Constant]) -> dict[str, Any]:
     """By digest the large tensors that `before` does not have: inside added nodes (of nested graphs, of attributes),
     and constants that no node of it computes."""
@@ -72,7 +84,8 @@ def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
     """
     result = fixed(graph, patch["fix_dims"]) if "fix_dims" in patch else graph.copy()
     data = patch.get("data", {})
-    values = {name: decode_constant(data[row["digest"]]) if row.get("digest") in data else _constant(graph, name, row)
+    held = _Held(graph, patch["constants"])
+    values = {name: decode_constant(data[row["digest"]]) if row.get("digest") in data else held.constant(name, row)
               for name, row in patch["constants"].items()}
     gone = set(patch["remove"])
     missing = sorted(gone - {node_key(node) for node in result.nodes}) + sorted(
@@ -121,23 +134,40 @@ def _tensors_of(nodes: Iterable[Node]) -> list[Constant]:
     return found
 
 
-def _constant(graph: Graph, name: str, row: Mapping[str, Any]) -> Constant:
-    if "value" in row:
-        parsed = parse_graph(f"graph opset 21 () -> (value) {{ value = constant {row['value']} }}")
-        return parsed.constants["value"]
-    for constant in (*graph.constants.values(), *_tensors_of(graph.nodes)):  # a branch that is inlined had its own
-        if constant.size > INLINE_ELEMENTS and str(constant.type) == row["type"] and constant.digest == row["digest"]:
-            return constant
-    computed = _recompute(graph, name)
-    if computed.digest != row["digest"]:
-        raise ParseError(f"constant {name!r}", "computing it again gives another content",
-                         _OTHER_MODEL)
-    return computed
+class _Held:
+    """What the graph before a patch knows of the patch's constants."""
+
+    def __init__(self, graph: Graph, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        self.graph = graph
+        self.types = {row["type"] for row in rows.values() if "type" in row}
+
+    @cached_property
+    def stored(self) -> dict[str, Constant]:
+        """By digest the large tensors of the wanted types: of the graph, and of branches, which may be inlined."""
+        tensors = (*self.graph.constants.values(), *_tensors_of(self.graph.nodes)) if self.types else ()
+        return {each.digest: each for each in tensors if each.size > INLINE_ELEMENTS and str(each.type) in self.types}
+
+    @cached_property
+    def producers(self) -> dict[str, Node]:
+        """Value -> the node that makes it."""
+        return self.graph.producers()
+
+    def constant(self, name: str, row: Mapping[str, Any]) -> Constant:
+        """A constant of the patch: as it is written there, stored, or computed again."""
+        if "value" in row:
+            parsed = parse_graph(f"graph opset 21 () -> (value) {{ value = constant {row['value']} }}")
+            return parsed.constants["value"]
+        if row["digest"] in self.stored:
+            return self.stored[row["digest"]]
+        computed = _recompute(self.graph, name, self.producers)
+        if computed.digest != row["digest"]:
+            raise ParseError(f"constant {name!r}", "computing it again gives another content",
+                             _OTHER_MODEL)
+        return computed
 
 
-def _recompute(graph: Graph, name: str) -> Constant:
+def _recompute(graph: Graph, name: str, producers: Mapping[str, Node]) -> Constant:
     """The value of a node over constants."""
-    producers = graph.producers()
     place = Place(graph, name, producers)
     known = place.recall()
     if known is not None:

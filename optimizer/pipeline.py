@@ -21,6 +21,7 @@ from search.fusions import TARGET
 
 from . import finalists
 from .candidates import Improved
+from .collecting import rare_collections
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
 from .journaling import FUSION, Journal, after, step
@@ -61,11 +62,12 @@ def optimize(model: Graph | str | Path | bytes, options: Options | None = None, 
     clock.enter("load")
     search.prepare()
     graph = without_training_operators(model.copy() if isinstance(model, Graph) else load(model))
-    if options.fix_dims or options.buckets:
-        from .specialize import optimize_specialized
+    with rare_collections(graph.node_count()):
+        if options.fix_dims or options.buckets:
+            from .specialize import optimize_specialized
 
-        return optimize_specialized(graph, options, clock)
-    return Pipeline(graph, options, clock).run()
+            return optimize_specialized(graph, options, clock)
+        return Pipeline(graph, options, clock).run()
 
 
 def optimize_file(path: Path, options: Options, progress: Progress | None = None) -> Result:

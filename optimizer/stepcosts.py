@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from cost_model.node_costs import NodeCosts
-from cost_model.signature import alike
 from graphs.ir import Graph, Node
 from search.steps import Rewriter
 
@@ -19,20 +18,32 @@ FREE = (0.0, "")  # what a node over constants costs
 
 
 class _Total:
-    """The predicted seconds of a graph that changes: only nodes that changed are priced again, and nodes that are alike
-    once."""
+    """The predicted seconds of a graph that changes: only nodes that changed are priced again."""
 
     def __init__(self, graph: Graph, costs: NodeCosts) -> None:
         self.costs = costs
-        self._alike: dict[tuple[object, ...], tuple[float, str]] = {}
         self.start(graph)
 
     def start(self, graph: Graph) -> None:
         """Price another graph."""
-        self.rewriter = Rewriter(graph)
+        self.graph = graph
+        self._rewriter: Rewriter | None = None
         self._prices: dict[int, tuple[float, str]] = {}
         self._constant = set(graph.constants)
-        self._price(self.rewriter.graph.nodes)
+        for node in graph.nodes:  # they are in order
+            read = node.uses
+            folded = bool(read) and self._constant.issuperset(read)
+            self._constant.update(node.outputs if folded else ())
+            self._prices[id(node)] = FREE if folded else self._cost(graph, node)
+
+    @property
+    def rewriter(self) -> Rewriter:
+        """What applies patches to a copy of the graph, made when the first is to be applied."""
+        if self._rewriter is None:
+            self._rewriter = Rewriter(self.graph)
+            self._prices = {id(node): self._prices[id(old)] for old, node in zip(
+                self.graph.nodes, self._rewriter.graph.nodes, strict=True)}
+        return self._rewriter
 
     def price_changes(self) -> str:
         """Price what the last patch changed, and what became or ceased to be constant by it; where those prices come
@@ -70,14 +81,8 @@ class _Total:
         return touched
 
     def _cost(self, graph: Graph, node: Node) -> tuple[float, str]:
-        key = alike(graph, node)
-        found = self._alike.get(key) if key is not None else None
-        if found is None:
-            cost = self.costs.node_in(graph, node)
-            found = FREE if math.isinf(cost.seconds) else (cost.seconds, cost.source)
-            if key is not None:
-                self._alike[key] = found
-        return found
+        cost = self.costs.node_in(graph, node)
+        return FREE if math.isinf(cost.seconds) else (cost.seconds, cost.source)
 
 
 def sources_of(prices: Iterable[tuple[float, str]]) -> str:

@@ -82,11 +82,14 @@ def prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunc
 
     The function takes the node's input values, then the values that its nested graphs capture.
     """
-    if context.hooks.function is not None:
-        replaced = context.hooks.function(node, lambda: _prepare(node, context, types))
-        if replaced is not None:
-            return replaced
-    return _prepare(node, context, types)
+    found = replaced(node, context, types)
+    return _prepare(node, context, types) if found is None else found
+
+
+def replaced(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction | None:
+    """What a hook puts in the place of a node's function, None where it leaves the node alone."""
+    hook = context.hooks.function
+    return None if hook is None else hook(node, lambda: _prepare(node, context, types))
 
 
 def _prepare(node: Node, context: Context, types: Mapping[str, Type]) -> NodeFunction:

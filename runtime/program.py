@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
 
 from graphs.errors import EgraftError, ExecutionFailed
 from graphs.ir import Graph, Node
+from graphs.operators import is_pure
 
-from .execute import Context, NodeFunction, prepare
+from .execute import Context, NodeFunction, prepare, replaced
 
 Environment = list[Any]
 Step = Callable[[Environment], None]
@@ -64,6 +66,7 @@ class Program:
         self.results = [self._slots[name] for name in graph.outputs]
         self.steps: list[tuple[Step, tuple[int, ...]]] = []
         self.nodes: list[Node | None] = []  # of each step; None loads a constant
+        self._made_of: list[tuple[Any, ...]] = []  # of each step: slots read, written and dying; name and constant
         self._build(context)
 
     def _slot(self, name: str) -> int:
@@ -73,32 +76,56 @@ class Program:
         return self._slots[name]
 
     def _reads(self, node: Node) -> list[int]:
-        inner = dict.fromkeys(name for graph in node.graphs for name in graph.captured())
+        inner = dict.fromkeys(name for graph in node.graphs for name in graph.captured()) if node.holds_graphs else ()
         return [self._slots[name] for name in (*node.inputs, *inner)]
 
     def _build(self, context: Context) -> None:
-        last = {slot: index for index, node in enumerate(self.graph.nodes) for slot in self._reads(node)}
+        read = [self._reads(node) for node in self.graph.nodes]
+        last = {slot: index for index, reads in enumerate(read) for slot in reads}
         resident = set() if self._lazy_constants else {self._slots[name] for name in self.graph.constants}
         kept = {ABSENT, *self.results, *resident}
         waiting = dict(self.graph.constants) if self._lazy_constants else {}
-        for index, node in enumerate(self.graph.nodes):
-            reads = self._reads(node)
-            for name in node.uses:
+        for index, (node, reads) in enumerate(zip(self.graph.nodes, read, strict=True)):
+            for name in node.uses if waiting else ():
                 if name in waiting:
-                    self._add(self._load_constant(name, waiting.pop(name)), None, ())
+                    self._add_constant(name, waiting.pop(name))
             writes = [self._slots[name] for name in node.outputs]
             dying = {slot for slot in reads if last[slot] == index and slot not in kept}
             function = prepare(node, context, self.graph.types)
             step = _step(node, function, reads, writes, dying, context)
             unread = {slot for slot in writes if slot not in last and slot not in kept}
-            self._add(step, node, tuple(sorted(dying | unread)))
+            self._add(step, node, tuple(sorted(dying | unread)), (reads, writes, dying))
         for name in self.graph.outputs:
             if name in waiting:
-                self._add(self._load_constant(name, waiting.pop(name)), None, ())
+                self._add_constant(name, waiting.pop(name))
 
-    def _add(self, step: Step, node: Node | None, frees: tuple[int, ...]) -> None:
+    def _add(self, step: Step, node: Node | None, frees: tuple[int, ...], made_of: tuple[Any, ...]) -> None:
         self.steps.append((step, frees))
         self.nodes.append(node)
+        self._made_of.append(made_of)
+
+    def _add_constant(self, name: str, constant: Any) -> None:
+        self._add(self._load_constant(name, constant), None, (), (name, constant))
+
+    def variant(self, context: Context, differs: Callable[[Node], bool]) -> Program:
+        """The same graph, prepared with other hooks of the same kind, constants loaded one by one: nodes for which they
+        do the same share their functions. `differs`: the hook for nodes changes it otherwise."""
+        assert self._lazy_constants is not None and context.hooks.constant is not None
+        other = copy(self)
+        other._lazy_constants = context.hooks.constant
+        other.steps = [(other._again(step, node, made_of, context, differs), frees) for (step, frees), node, made_of
+                       in zip(self.steps, self.nodes, self._made_of, strict=True)]
+        return other
+
+    def _again(self, step: Step, node: Node | None, made_of: tuple[Any, ...], context: Context,
+               differs: Callable[[Node], bool]) -> Step:
+        if node is None:
+            return self._load_constant(*made_of)
+        reads, writes, dying = made_of
+        types = self.graph.types
+        alone = differs(node) or node.holds_graphs or not is_pure(node)  # opaque and fused nodes and calls are not pure
+        function = prepare(node, context, types) if alone else replaced(node, context, types)
+        return step if function is None else _step(node, function, reads, writes, dying, context)
 
     def _load_constant(self, name: str, constant: Any) -> Step:
         load, slot = self._lazy_constants, self._slots[name]

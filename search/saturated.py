@@ -45,11 +45,10 @@ class ENode:
     leaf: Leaf | None = None
     output: int = 0
     rules: tuple[str, ...] = ()  # that made it, for e-nodes that no original node is
+    children: tuple[int, ...] = field(init=False)  # classes that must be there, each once
 
-    @property
-    def children(self) -> tuple[int, ...]:
-        """Classes that must be there, each once."""
-        return tuple(dict.fromkeys(arg for arg in self.args if arg >= 0))
+    def __post_init__(self) -> None:
+        self.children = tuple(dict.fromkeys(arg for arg in self.args if arg >= 0))
 
     def __str__(self) -> str:
         return f"{self.op or self.kind}({', '.join(map(str, self.args))}) in {self.cls}"

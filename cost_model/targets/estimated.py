@@ -57,10 +57,14 @@ class _Estimating(Target):
         from ..sizes import sizes_of_feeds
 
         own = timings if timings is not None else Timings(":memory:")
-        seconds = {}
+        seconds: dict[str, float] = {}
+        known: dict[object, NodeCosts] = {}
         for name, graph in graphs.items():
-            costs = NodeCosts(self, own, sizes_of_feeds(graph, feeds), threads=threads, opset=graph.opset)
-            seconds[name] = sum(costs.node_in(graph, node).seconds for node in graph.nodes)
+            sizes = sizes_of_feeds(graph, feeds)
+            place = (graph.opset, *sorted(sizes.items()))
+            if place not in known:
+                known[place] = NodeCosts(self, own, sizes, threads=threads, opset=graph.opset)
+            seconds[name] = sum(known[place].node_in(graph, node).seconds for node in graph.nodes)
         kind, note = (
             ("recorded", "sums of recorded and estimated node costs")
             if self.database

@@ -73,18 +73,21 @@ def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], No
     `event(pass, before, after, places)` is told of each pass that changed something. Types are up to date at the end.
     """
     typed = False  # types are up to date
+    before: Graph | None = None  # the graph as it stands, for `event`
     for _ in range(rounds):
         changed = False
         for named in PASSES:
             if named.infer_first and not typed:
                 infer(graph)
-                typed = True
-            before = graph.copy() if event is not None else graph
+                typed, before = True, None
+            if event is not None and before is None:
+                before = graph.copy()
             places = fold_reproducible(graph) if exact and named.run is fold_constants else named.run(graph)
             if places:
                 changed, typed = True, False
-                if event is not None:
+                if event is not None and before is not None:
                     event(named, before, graph, places)
+                before = None
         if not changed:
             break
     if not typed:

@@ -15,7 +15,7 @@ from graphs import dtypes
 from graphs.errors import EgraftError, NotExecutable
 from graphs.ir import Graph, Node
 
-from ..constraints import constraints
+from ..constraints import Constraint, constraints
 from ..execute import Context
 from ..feeds import draw
 from ..session import check_feeds
@@ -35,11 +35,12 @@ Key = tuple[bool, Twin]  # of the original or not; which variation
 Executor = Callable[[Graph], Callable[[Mapping[str, Any]], list[Any]]]  # prepares a graph; named inputs to outputs
 
 
-def feeds_of(graph: Graph, each: Round, exactness: str) -> dict[str, Any]:
+def feeds_of(graph: Graph, each: Round, exactness: str,
+             known: Mapping[str, Constraint] | None = None) -> dict[str, Any]:
     """The inputs of a round. Floats stay finite where nothing else is promised for."""
-    feeds = draw(graph, each.seed, each.sizes, each.special, each.huge, each.spread)
+    feeds = draw(graph, each.seed, each.sizes, each.special, each.huge, each.spread, known)
     if each.special and exactness not in ("exact", "rounding"):
-        plain = draw(graph, each.seed, each.sizes, spread=each.spread)
+        plain = draw(graph, each.seed, each.sizes, spread=each.spread, known=known)
         feeds.update({name: value for name, value in plain.items() if _is_float(value)})
     return feeds
 
@@ -71,7 +72,8 @@ class Comparison:
         self.journal = Journal(seed=seed)
         self.notes: list[str] = []
         self.weights = sum(constant.nbytes for each in original.walk() for constant in each.constants.values())
-        self.fixed = frozenset(name for name, found in constraints(original).items() if found.kind != "nonzero")
+        self.constraints = constraints(original)
+        self.fixed = frozenset(name for name, found in self.constraints.items() if found.kind != "nonzero")
         self.has_narrow = any(has_any(graph, NARROW) for graph in (original, optimized))
         self.extends = EXTENDS and not self.has_narrow and has_any(original, ("float64",))
         self._probed: dict[tuple[object, ...], tuple[dict[str, Any], dict[str, list[list[Any]]]]] = {}
@@ -129,10 +131,13 @@ class Comparison:
             hook = node_function(self.pins, self._journals.setdefault(key, Journal()), of_original)
             try:
                 self._programs[key] = Elsewhere(graph, self.executor) if self.executor and twin == PLAIN else \
-                    TwinProgram(graph, twin, hook, self.seed, self.fixed, changed)
+                    TwinProgram(graph, twin, hook, self.seed, self.fixed, changed, self._prepared_twins())
             except EgraftError as reason:
                 self._unprepared[key] = reason
         return self._programs.get(key)
+
+    def _prepared_twins(self) -> list[TwinProgram]:
+        return [each for each in self._programs.values() if isinstance(each, TwinProgram)]
 
     def _graph(self, of_original: bool, twin: Twin) -> tuple[Graph, Changes | None]:
         """The graph to prepare. In float64 what depends on constants alone keeps its own dtypes: folding it is no
@@ -236,7 +241,7 @@ class Comparison:
 
     def check(self, each: Round, given: Mapping[str, Any] | None = None) -> list[OutputCheck]:
         """Run and compare one round. Raises CannotRun where the original does not run."""
-        feeds = given if given is not None else feeds_of(self.original, each, self.terms.exactness)
+        feeds = given if given is not None else feeds_of(self.original, each, self.terms.exactness, self.constraints)
         values, sizes = check_feeds(self.original, feeds)
         named = dict(zip(self.original.inputs, values))
         self.journal.sizes, self.journal.seed = {**each.sizes, **sizes}, each.seed
@@ -268,7 +273,8 @@ class Comparison:
     def probe(self, seed: int, sizes: dict[str, int], spread: str = "normal") -> str | None:
         """None where the original runs at these sizes and says something, else the reason why not."""
         try:
-            values, bound = check_feeds(self.original, draw(self.original, seed, sizes, spread=spread))
+            values, bound = check_feeds(self.original, draw(self.original, seed, sizes, spread=spread,
+                                                            known=self.constraints))
             self.journal.sizes, self.journal.seed = {**sizes, **bound}, seed
             found = self.run(True, PLAIN, dict(zip(self.original.inputs, values)), counting=True)
         except EgraftError as reason:

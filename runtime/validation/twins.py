@@ -7,7 +7,7 @@ the smallest change that its dtypes can express.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -226,23 +226,37 @@ def widened(twin: Twin, value: Any) -> Any:
 
 
 class TwinProgram:
-    """A graph prepared for one variation. `node_function` may replace single nodes (see `pins`)."""
+    """A graph prepared for one variation. `node_function` may replace single nodes (see `pins`). `others`: programs for
+    other variations; one of the same graph in the same dtypes lends what both have in common."""
 
     def __init__(self, graph: Graph, twin: Twin,
                  node_function: Callable[[Node, Callable[[], NodeFunction]], NodeFunction | None] | None,
-                 seed: int, fixed_inputs: frozenset[str] = frozenset(), changes: Changes | None = None) -> None:
+                 seed: int, fixed_inputs: frozenset[str] = frozenset(), changes: Changes | None = None,
+                 others: Iterable[TwinProgram] = ()) -> None:
         self.graph, self.twin, self.fixed = graph, twin, fixed_inputs
         self.changes = changes or Changes()
         self.peak_bytes = 0
         self._chance = (NEW if self.changes.new else LOST) if twin.changed else 0.0
         self._cache: dict[int, np.ndarray] = {}
-        plain = not (twin.wide or twin.extended) and twin.moved is None
-        self._tables = frozenset() if plain else looked_up(graph)
+        plain = self._is_plain = not (twin.wide or twin.extended) and twin.moved is None
+        like = None if plain else next(filter(self._is_like, others), None)
+        self._tables: frozenset[str] = like._tables if like is not None else frozenset() if plain else looked_up(graph)
         self._replaced = node_function
         hooks = Hooks(constant=None if plain else self._constant, node=self._node if twin.wide else None,
                       function=self._function if self._tables else node_function)
         self.context = Context.of(graph, seed, hooks)
-        self.program = Program(graph, self.context)
+        if like is None:
+            self.program = Program(graph, self.context)
+        else:
+            self.program = like.program.variant(self.context, self._has_changed_attributes)
+
+    def _is_like(self, other: TwinProgram) -> bool:
+        """Nodes do the same in both, but for changed attributes; constants are loaded one by one in both."""
+        return (other.graph is self.graph and not other._is_plain and other.changes == self.changes
+                and (other.twin.wide, other.twin.extended) == (self.twin.wide, self.twin.extended))
+
+    def _has_changed_attributes(self, node: Node) -> bool:
+        return any((id(node), name) in self.changes.attributes for name in node.attrs)
 
     def _node(self, node: Node) -> Node:
         if self.twin.changed and self.twin.moved is not None:

@@ -11,7 +11,7 @@ from graphs.errors import InvalidOption, NotExecutable
 from graphs.ir import Graph
 from graphs.types import TensorType
 
-from ..constraints import constraints
+from ..constraints import Constraint
 from ..feeds import SPREADS, default_sizes, draw, input_symbols, size_candidates, smaller_sizes
 from ..session import check_feeds
 from .compare import Terms
@@ -104,7 +104,7 @@ def _in_pieces(cuts: list[Cut], comparison: Comparison, feeds: Feeds | Sequence[
     if not plan:
         return result
     drawn = [feeds] if isinstance(feeds, Mapping) else feeds or [
-        feeds_of(original, each, terms.exactness) for each in plan]
+        feeds_of(original, each, terms.exactness, comparison.constraints) for each in plan]
 
     def check(a: Graph, b: Graph, values: list[dict[str, Any]], own: list[Round]) -> Validation:
         return _whole(a, b, find_pins(a, b), terms, values, seed, plan=own)
@@ -242,7 +242,7 @@ def _plan(comparison: Comparison, seed: int, base: dict[str, int], sizes: dict[s
         if len(several) < min(MAX_SIZES, max(2, rounds)) and candidate not in several and (
                 comparison.probe(seed + len(several), candidate, spread) is None):
             several.append(candidate)
-    repeats = 1 if comparison.slow else _repeats(graph, seed, base)
+    repeats = 1 if comparison.slow else _repeats(comparison, seed, base)
     plan = [Round(seed + k, several[k % len(several)], wide=k == 0 or not comparison.large)
             for k in range(max(rounds, len(several), repeats))]
     if not graph.inputs:
@@ -253,14 +253,15 @@ def _plan(comparison: Comparison, seed: int, base: dict[str, int], sizes: dict[s
             plan.append(Round(seed + 101 + 2 * k, several[k % len(several)], special=True, wide=not comparison.large))
             if exact or not (comparison.large or _has_floats(graph, ("float64",))):  # those have no wider twin
                 plan.append(Round(seed + 102 + 2 * k, base, special=True, huge=True))
-    elif _has_free_integers(graph):
+    elif _has_free_integers(graph, comparison.constraints):
         plan += [Round(seed + 101 + k, several[k % len(several)], special=True) for k in range(repeats)]
     return plan
 
 
-def _repeats(graph: Graph, seed: int, sizes: dict[str, int]) -> int:
+def _repeats(comparison: Comparison, seed: int, sizes: dict[str, int]) -> int:
     """More draws where inputs are so small that one draw would miss signs and most special values."""
-    arrays = [value for value in draw(graph, seed, sizes).values() if not isinstance(value, list)]
+    drawn = draw(comparison.original, seed, sizes, known=comparison.constraints)
+    arrays = [value for value in drawn.values() if not isinstance(value, list)]
     elements = max((value.size for value in arrays), default=SMALL)
     return min(MAX_REPEATS, max(1, -(-SMALL // max(1, elements))))
 
@@ -270,8 +271,7 @@ def _has_floats(graph: Graph, kinds: Collection[str] = dtypes.FLOATS) -> bool:
     return any(isinstance(type_, TensorType) and type_.dtype in kinds for type_ in types)
 
 
-def _has_free_integers(graph: Graph) -> bool:
-    found = constraints(graph)
+def _has_free_integers(graph: Graph, found: Mapping[str, Constraint]) -> bool:
     types = {name: graph.types.get(name) or graph.declared.get(name) for name in graph.inputs}
     return any(isinstance(type_, TensorType) and type_.dtype in dtypes.INTEGERS
                and (name not in found or found[name].kind == "nonzero") for name, type_ in types.items())
