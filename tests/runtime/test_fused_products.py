@@ -7,7 +7,7 @@ import pytest
 
 from graphs.ir import Graph
 from graphs.text import parse_graph
-from runtime.codegen.c import FusedKernel, NotFusable, Packs, operands, plan_of, unavailable
+from runtime.codegen.c import FusedKernel, NotFusable, Packs, native, operands, plan_of, tiles, unavailable
 from runtime.codegen.c.check import fault
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -140,3 +140,29 @@ def test_a_place_in_the_image_that_is_one_off_is_found(monkeypatch: pytest.Monke
     monkeypatch.setattr(operands, "_offsets", lambda sizes, steps: np.maximum(right(sizes, steps) - 1, 0))
     shapes, nodes, _ = FAMILIES["convolution"]
     assert fault(FusedKernel(graph_of(shapes, nodes)), shapes) is not None
+
+
+PLANTED = {  # what is written for what in the engine, and the family whose check has to find it
+    "a block of rows of B replaces the sum": ("c + j, job->c_row, first > 0)", "c + j, job->c_row, 0)", "long"),
+    "padding is a column off": ("memcpy(to + before, from", "memcpy(to + before, 1 + from", "convolution"),
+    "the kernel behind misses a row": ("sizes[job->row_size] = rows", "sizes[job->row_size] = rows - 1",
+                                       "bias and activation"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_check_finds_a_planted_fault_of_the_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong, family = PLANTED[name]
+    families = {**FAMILIES, "long": ({"a": (15, 650), "b": (650, 70)}, "p = MatMul(a, b); y = Relu(p)", True)}
+    written = native.source()
+    assert right in written
+    monkeypatch.setattr(native, "source", lambda: written.replace(right, wrong))
+    faulty = native.engine.__wrapped__()
+    monkeypatch.setattr(tiles, "engine", lambda: faulty)
+    shapes, nodes, _ = families[family]
+    kernel = FusedKernel(graph_of(shapes, nodes))
+    if family == "long":  # panels that were packed before
+        plain = FusedKernel.__call__
+        monkeypatch.setattr(FusedKernel, "__call__",
+                            lambda self, *arrays: plain(self, *arrays, packs=Packs(frozenset({1}))))
+    assert fault(kernel, shapes) is not None

@@ -16,10 +16,7 @@ _FLAGS = ("-ffp-contract=fast", "-pthread")
 @cache
 def engine() -> ctypes.CDLL:
     """The library. Raises TargetUnavailable without a compiler."""
-    texts = [(HERE / name).read_text(encoding="utf-8") for name in ("pool.h", "product.h", "engine.c")]
-    source = "\n".join("\n".join(line for line in text.splitlines() if not line.startswith('#include "'))
-                       for text in texts)
-    found = library("eg_engine", source, *_FLAGS)
+    found = library("eg_engine", source(), *_FLAGS)
     for name in ("eg_run", "eg_multiply", "eg_pad"):
         function = getattr(found, name)
         function.restype, function.argtypes = None, [ctypes.c_void_p]
@@ -31,6 +28,12 @@ def engine() -> ctypes.CDLL:
         function.restype = None
         function.argtypes = [ctypes.c_void_p, *([ctypes.c_longlong] * 4), ctypes.c_void_p]
     return found
+
+
+def source() -> str:
+    """The engine's text."""
+    texts = [(HERE / name).read_text(encoding="utf-8") for name in ("pool.h", "product.h", "engine.c")]
+    return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))
 
 
 def room_bytes() -> int:
