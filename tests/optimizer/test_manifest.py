@@ -13,7 +13,7 @@ import pytest
 
 from cost_model.comparison import Comparison, Interval, Result, SampleLists
 from graphs import load, save
-from graphs.errors import InvalidInput
+from graphs.errors import InvalidInput, InvalidOption
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph
@@ -25,6 +25,7 @@ from optimizer.manifest import save_manifest
 from optimizer.specialize import RESULT
 from runtime.buckets import BucketSession, read_manifest
 from search.trace import same_graph
+from server.options import read_options
 
 Output = pytest.CaptureFixture[str]
 WORDS: dict[str, Any] = {"target": "roofline", "effort": "low"}
@@ -101,6 +102,11 @@ def test_what_is_no_manifest(text: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(InvalidInput):
         read_manifest(tmp_path / "manifest.json")
+
+
+def test_the_service_answers_one_file() -> None:
+    with pytest.raises(InvalidOption, match="the service answers one file"):
+        read_options([("buckets", "seq=3"), ("bucket_form", "manifest")])
 
 
 def measured(ratios: Mapping[str, float]) -> Any:
