@@ -31,6 +31,7 @@ from .differences import (
 )
 
 ONNXRUNTIME = "onnxruntime:cpu"
+NOISE = 1e-10  # of the largest derivative of all: below, a derivative in float64 is rounding
 Runner = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
@@ -155,6 +156,8 @@ def in_own_types(made: Graph, place: Place, outputs: Sequence[str],
     """How far the derivatives lie from those in float64, in egraft and in ONNX Runtime: rows, and warnings."""
     wide = Evaluated(made, place.seed)(place.feeds)
     feeds = narrowed(made, place.feeds)
+    levels = {name: float(np.max(np.abs(wide[name]), initial=0.0)) for name in outputs}
+    least = NOISE * max(levels.values())  # a derivative that is 0 but for rounding has no level to measure by
     rows, warnings = [], []
     for where, make in runners(made, threads):
         try:
@@ -162,21 +165,18 @@ def in_own_types(made: Graph, place: Place, outputs: Sequence[str],
         except Exception as error:  # ONNX Runtime's classes differ by release; the file stays right without it
             warnings.append(f"{where} does not run it: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
             continue
-        errors = {name: relative(values[name], wide[name]) for name in outputs}
-        worst = max(errors, key=lambda name: errors[name])
+        errors = {name: relative(values[name], wide[name], max(levels[name], 1e-30)) for name in outputs
+                  if levels[name] >= least}
+        worst = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
         rows.append({"runtime": where, "difference": errors[worst], "of": worst})
         if not np.isfinite(errors[worst]):
             warnings.append(f"{worst!r} is not finite in {where}, as it is in float64")
     return rows, warnings
 
 
-def relative(value: Any, exact: Any) -> float:
-    """The largest difference, by the largest element."""
-    a, b = np.asarray(value, np.float64), np.asarray(exact, np.float64)
-    if not b.size:
-        return 0.0
-    error = float(np.max(np.abs(a - b)))
-    return error if error == 0 else error / max(float(np.max(np.abs(b))), 1e-30)
+def relative(value: Any, exact: Any, level: float) -> float:
+    """The largest difference, by a level."""
+    return float(np.max(np.abs(np.asarray(value, np.float64) - np.asarray(exact, np.float64)), initial=0.0)) / level
 
 
 def narrowed(graph: Graph, feeds: Mapping[str, Any]) -> dict[str, Any]:

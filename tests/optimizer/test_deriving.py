@@ -199,6 +199,14 @@ def test_a_function_of_jumps_is_not_called_validated() -> None:
     assert found["validation"]["status"] == "not validated" and "do not settle" in found["warnings"][0]
 
 
+def test_a_gradient_of_rounding_alone_is_no_yardstick() -> None:
+    """What is added to all elements before their mean is taken off has the derivative 0, but for rounding."""
+    graph = parse_graph("""graph "m" opset 18 (x: float32[64], c: float32[1]) -> (y) {
+      a = Add(x, c) m = ReduceMean(a, axes=[0]) d = Sub(a, m) e = Exp(d) y = ReduceSum(e, keepdims=0, axes=[0]) }""")
+    rows = grad(graph, loss="y", wrt=["x", "c"]).report["derivation"]["validation"]["own_types"]
+    assert all(row["of"] == "grad_x" and row["difference"] < 1e-5 for row in rows)
+
+
 def test_ties_are_not_called_wrong() -> None:
     """The derivative of Relu at 0 is 0, and differences see the half of its two sides."""
     tie = parse_graph("""graph "m" opset 18 (x: float32[2]) -> (y) {
