@@ -60,6 +60,7 @@ def within(graph: Graph, sizes: Mapping[str, int], limit: float, seconds: Second
     """The graph whose intermediate values take at most `limit` bytes at a time (`peak_activation_bytes`), and the plan
     that it follows. Where none was found it is the one that takes least."""
     wanted, best = limit, None
+    graph = graph.copy()  # it gets the types of new values
     for _ in range(ROUNDS):
         found = plan(graph, sizes, wanted, seconds)
         made = applied(graph, found, sizes)
@@ -181,8 +182,8 @@ def _late_one(b: Builder, name: str) -> Value:
     rank = len(value.shape or ())
     first = value if not rank else b.Slice(value, np.zeros(rank, np.int64), np.ones(rank, np.int64),
                                            np.arange(rank, dtype=np.int64))
-    number = b.Cast(b.ReduceSum(first, keepdims=0), to=ONNX_NUMBER["float32"])
-    return b.Pow(b.constant(1.0), number)
+    number = first if value.dtype == "float32" else b.Cast(first, to=ONNX_NUMBER["float32"])
+    return b.Pow(b.constant(1.0), b.ReduceSum(number, keepdims=0))
 
 
 def _apart(b: Builder, node: Node, one: Value, operand: str | None) -> Node:
