@@ -31,7 +31,8 @@ from .differences import (
 )
 
 ONNXRUNTIME = "onnxruntime:cpu"
-NOISE = 1e-10  # of the largest derivative of all: below, a derivative in float64 is rounding
+NOISE = 1e-6  # of the largest derivative of all: below, a derivative is rounding in float32
+DOUBTFUL = 0.1  # part of its largest element by which a derivative may differ from float64 without a warning
 Runner = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
@@ -157,7 +158,7 @@ def in_own_types(made: Graph, place: Place, outputs: Sequence[str],
     wide = Evaluated(made, place.seed)(place.feeds)
     feeds = narrowed(made, place.feeds)
     levels = {name: float(np.max(np.abs(wide[name]), initial=0.0)) for name in outputs}
-    least = NOISE * max(levels.values())  # a derivative that is 0 but for rounding has no level to measure by
+    least = NOISE * max(levels.values())  # what is 0 but for rounding has no level to measure by
     rows, warnings = [], []
     for where, make in runners(made, threads):
         try:
@@ -171,6 +172,8 @@ def in_own_types(made: Graph, place: Place, outputs: Sequence[str],
         rows.append({"runtime": where, "difference": errors[worst], "of": worst})
         if not np.isfinite(errors[worst]):
             warnings.append(f"{worst!r} is not finite in {where}, as it is in float64")
+        elif errors[worst] > DOUBTFUL:
+            warnings.append(f"{worst!r} in {where} is {errors[worst]:.2g} of its largest element from float64")
     return rows, warnings
 
 
