@@ -22,6 +22,7 @@
 #ifndef EG_KC
 #define EG_KC 320
 #endif
+#define EG_AHEAD 48  // rows of panels that are asked for beforehand
 #define EG_INLINE static inline __attribute__((always_inline))
 typedef float eg_vector __attribute__((vector_size(EG_VL * 4), aligned(4), may_alias));
 
@@ -34,6 +35,10 @@ EG_INLINE void eg_block(const int rows, eg_index height, eg_index depth, const f
     for (int j = 0; j < EG_NV; ++j)
       sums[i][j] = add ? *(const eg_vector*)(c + i * step + j * EG_VL) : (eg_vector){0};
   for (eg_index p = 0; p < depth; ++p) {
+    // Constants come from memory: the processor itself does not look beyond the page that it reads.
+    __builtin_prefetch(a + EG_AHEAD * height);
+#pragma GCC unroll 4
+    for (int j = 0; j < EG_NV; ++j) __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
     eg_vector right[EG_NV];
 #pragma GCC unroll 4
     for (int j = 0; j < EG_NV; ++j) right[j] = *(const eg_vector*)(b + j * EG_VL);
