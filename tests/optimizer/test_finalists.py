@@ -112,6 +112,19 @@ def test_nothing_is_rewritten_for_nothing(tmp_path: Path) -> None:
     assert looked(tmp_path / "b", OTHER, [(10.0,)], 8 * MICROSECOND)[:2] == ("new", 1)
 
 
+@pytest.mark.parametrize(("leaner", "winner"), [(9.4, "leaner"), (9.8, "fastest")])
+def test_what_only_lacks_nodes_of_the_fastest_wins_over_it_within_the_noise(tmp_path: Path, leaner: float,
+                                                                            winner: str) -> None:
+    """The fastest has an Abs more; whatever the clock says, it computes all that the other one does."""
+    fastest = f"{HEAD} a = Neg(x) b = Abs(a) y = Relu(b) }}"
+    fewer = f"{HEAD} a = Neg(x) y = Relu(a) }}"
+    target = Scripted({BEFORE: [(10.0,)], fastest: [(9.1,)], fewer: [(leaner,)]})
+    entries = [Finalist(INPUT, graph_of(BEFORE), list), Finalist("fastest", graph_of(fastest), list, 8 * MICROSECOND),
+               Finalist("leaner", graph_of(fewer), list, 8 * MICROSECOND)]
+    outcome = race(entries, context_of(tmp_path / "t.db", target), 10 * MICROSECOND)
+    assert outcome.ranked[0].name == winner
+
+
 def test_both_looks_are_in_the_database(tmp_path: Path) -> None:
     name, _, first = looked(tmp_path, LEANER, [(11.5,), (10.0,)], None)
     warm = Scripted({})  # nothing may be measured any more
