@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import signal
 import sys
 from multiprocessing.connection import Connection
 
 from ..process import die_with_parent
-from .measure import measured_now
+from .measure import Measured, measured_now
 
 
 def serve(descriptor: int) -> None:
@@ -22,7 +23,11 @@ def serve(descriptor: int) -> None:
             body, exact, threads = pickle.loads(connection.recv_bytes())
         except EOFError:
             return
-        connection.send_bytes(pickle.dumps(measured_now(body, exact, threads), pickle.HIGHEST_PROTOCOL))
+        try:
+            found = measured_now(body, exact, threads)
+        except Exception as error:  # a defect of the generator: told as a fault, and the next candidate is tried
+            found = Measured(math.inf, 0.0, "faulty", f"{type(error).__name__}: {error}"[:300]), ()
+        connection.send_bytes(pickle.dumps(found, pickle.HIGHEST_PROTOCOL))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from cost_model.timings import Timings
 from graphs.ir import Graph
 from graphs.types import TensorType, Type
 from runtime.codegen.c import unavailable
-from runtime.fusion import Group, body_of, fuse, signature, with_sizes
+from runtime.fusion import Group, body_of, fuse, is_splat, signature, with_sizes
 
 from .apart import Apart, Try
 from .budget import FusionBudget
@@ -135,6 +135,7 @@ class Explorer:
         self._apart = Apart() if attempt is None else None
         self._attempt: Try = attempt or self._apart  # type: ignore[assignment]
         self._known: dict[str, Measured] = {}
+        self._bodies: Bodies = {}
         self._impossible: Counter[str] = Counter()
         self._faults: list[str] = []
         self._measured = self._sets = self._cut = 0
@@ -185,7 +186,7 @@ class Explorer:
         """The candidates of a graph, and what is known of those that were worth trying."""
         types = with_sizes(graph, default_measure_sizes(graph) if sizes is None else sizes)
         enumeration = enumerate_groups(graph, types, self.budget.most_per_root, self.budget.most_nodes)
-        look = Look(graph, _unique(graph, enumeration, types), len(enumeration.groups), enumeration.cut)
+        look = Look(graph, _unique(graph, enumeration, types, self._bodies), len(enumeration.groups), enumeration.cut)
         self._sets, self._cut = max(self._sets, look.sets), max(self._cut, look.cut)
         return look, self._tried(look)
 
@@ -277,11 +278,21 @@ def _fusion(key: str, body: Graph, measured: Measured, where: str) -> Fusion:
     return Fusion(key, tuple(node.op for node in body.nodes), types, 0, measured.fused, measured.unfused, where, body)
 
 
-def _unique(graph: Graph, enumeration: Enumeration, types: Mapping[str, Type]) -> dict[str, _Candidate]:
+Bodies = dict[tuple[object, ...], tuple[str, Graph]]  # how a group is wired -> its signature and body
+
+
+def _unique(graph: Graph, enumeration: Enumeration, types: Mapping[str, Type],
+            bodies: Bodies | None = None) -> dict[str, _Candidate]:
+    """The candidates by signature. Groups that are wired alike (equal layers, several looks) share one body."""
     found: dict[str, _Candidate] = {}
+    known: Bodies = {} if bodies is None else bodies
+    wiring = _Wiring(graph, types)
     for group in enumeration.groups:
-        body, _ = body_of(graph, group, types)
-        key = signature(body)
+        wired = wiring.of(group)
+        if wired not in known:
+            made, _ = body_of(graph, group, types)
+            known[wired] = signature(made), made
+        key, body = known[wired]
         if key in found:
             found[key].groups.append(group)
         else:
@@ -298,3 +309,50 @@ def _weight(graph: Graph, group: Group, types: Mapping[str, Type]) -> float:
         if not is_movement(node) and isinstance(type_, TensorType):
             total += type_.static_bytes or 0.0
     return total
+
+
+class _Wiring:
+    """What a group is made of, node by node in the order of the graph: cheaper than a body, and equal only for groups
+    of equal bodies."""
+
+    def __init__(self, graph: Graph, types: Mapping[str, Type]) -> None:
+        self.graph, self.types = graph, types
+        self._nodes: dict[int, tuple[object, ...]] = {}
+        self._values: dict[str, str] = {}
+
+    def of(self, group: Group) -> tuple[object, ...]:
+        """The key of a group."""
+        numbers: dict[str, int] = {}
+        key: list[object] = []
+        for index in group.nodes:
+            node = self.graph.nodes[index]
+            key.append(self._node(index))
+            for name in node.inputs:
+                if name and name not in numbers:
+                    numbers[name] = len(numbers)
+                    key.append(self._value(name))
+                key.append(numbers[name] if name else -1)
+            for name in node.outputs:
+                numbers[name] = len(numbers)
+                key.append(self._type(name) if name else "")
+        return (*key, numbers[group.output])
+
+    def _node(self, index: int) -> tuple[object, ...]:
+        found = self._nodes.get(index)
+        if found is None:
+            node = self.graph.nodes[index]
+            attrs = tuple(sorted((name, type(value).__name__, repr(value)) for name, value in node.attrs.items()))
+            found = self._nodes[index] = (node.op, node.domain, node.version, len(node.outputs), attrs)
+        return found
+
+    def _value(self, name: str) -> str:
+        constant = self.graph.constants.get(name)
+        if constant is None:
+            return self._type(name)
+        return f"splat {constant.digest} {constant.type}" if is_splat(constant) else f"constant {constant.type}"
+
+    def _type(self, name: str) -> str:
+        found = self._values.get(name)
+        if found is None:
+            found = self._values[name] = str(self.types.get(name) or self.graph.type_of(name))
+        return found
