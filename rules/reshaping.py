@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graphs.constants import Constant
 from graphs.dims import DimLike, exact_quotient, product
 
 from .declare import Leaf, Match, Operand, Outcome, Rule, refuse, rule, term
 from .values import fits_into, is_float, splat_of
 
 FAMILY = "movement"
+SMALL = 1 << 16
 Group = tuple[list[int], list[int]]  # axes of one shape, and those of the other that hold the same elements
 
 
@@ -68,7 +70,13 @@ def carried(operand: Operand, source: Sequence[DimLike], target: Sequence[DimLik
             shape[axis] = target[axis]
     while shape and shape[0] == 1 and len(shape) > 1:
         shape.pop(0)
-    return operand if tuple(shape) == operand.shape else term("Reshape", operand, shape=tuple(shape))
+    if tuple(shape) == operand.shape:
+        return operand
+    array = operand.array  # an equal constant made on another way is the same one, where it is known
+    sizes_known = all(isinstance(dim, int) for dim in shape)
+    if array is None or not sizes_known or array.size > SMALL:
+        return term("Reshape", operand, shape=tuple(shape))
+    return Constant.of(array.reshape(shape), operand.dtype)  # type: ignore[arg-type]
 
 
 def _with_constant(op: str) -> list[Rule]:
