@@ -82,7 +82,8 @@ def test_each_kind_of_fusion_is_a_step_with_kernel_gain_and_intensity(result: Re
     steps = [step for step in result.trace.steps if step.get("kind") == "fusion"]
     report = result.report["fusions"]
     assert len(steps) == len(report["chosen"]) == len({step["fusion"]["signature"] for step in steps})
-    assert {"residual + LayerNorm", "GELU"} <= {step["fusion"]["label"] for step in steps}
+    labels = " ".join(step["fusion"]["label"] for step in steps)  # with the product, where that is faster
+    assert "residual + LayerNorm" in labels and "GELU" in labels
     for step in steps:
         found = step["fusion"]
         assert step["exactness"] == "rounding" and "EG_KERNEL" in found["kernel"]
