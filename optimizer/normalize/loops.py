@@ -19,7 +19,7 @@ def inline_short_loops(graph: Graph) -> list[str]:
         if node.op != "Loop" or node.domain != "" or node.is_opaque:
             continue
         trips = _trips(graph, node)
-        carried = len(node.inputs) - 2
+        carried = len(node.inputs[2:])
         if trips is None or (trips == 0 and any(node.outputs[carried:])):
             continue
         names = names or NameSupply(graph.names())
@@ -32,8 +32,9 @@ def inline_short_loops(graph: Graph) -> list[str]:
 
 def _trips(graph: Graph, node: Node) -> int | None:
     """0 or 1 where the Loop runs so often, else None."""
-    count, condition = (_scalar(graph, name) for name in (*node.inputs, "", "")[:2])
-    goes_on = node.inputs[1] == "" or condition is True
+    given = (*node.inputs, "", "")[:2]  # what is left out at the end of the inputs is not there
+    count, condition = (_scalar(graph, name) for name in given)
+    goes_on = given[1] == "" or condition is True
     if condition is False or (count is not None and int(count) <= 0):
         return 0
     return 1 if goes_on and count is not None and int(count) == 1 else None
@@ -59,7 +60,7 @@ def _one_run(graph: Graph, node: Node, names: NameSupply) -> Graph | None:
     body = inner.copy()
     unsqueeze = schema("Unsqueeze", graph.opset)
     number, condition, *carried = body.inputs
-    if unsqueeze is None or len(carried) != len(node.inputs) - 2 or "" in node.inputs[2:]:
+    if unsqueeze is None or len(carried) != len(node.inputs[2:]) or "" in node.inputs[2:]:
         return None
     first, true = names.fresh(number), names.fresh(condition)
     body.rename_uses({number: first, condition: true, **dict(zip(carried, node.inputs[2:], strict=True))}, outputs=True)

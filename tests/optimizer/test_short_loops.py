@@ -59,3 +59,13 @@ def test_one_run_gives_what_the_specification_says() -> None:
     found = run(graph, {"x": x})
     np.testing.assert_allclose(found["y"], np.exp(x), rtol=1e-6)
     np.testing.assert_array_equal(found["rows"], -x[None])
+
+
+@pytest.mark.parametrize(("count", "loops"), [(1, 0), (3, 1)])
+def test_a_loop_of_which_only_the_count_is_given(count: int, loops: int) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[k, 2] rows) { rows = Loop(m, m) '
+        "<body = b (int64 i, bool ci) => (bool co, float[2] row) { co = Identity(ci) row = Neg(x) }> }")
+    model.graph.node[0].input[1] = ""
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(count, np.int64), "m"))
+    check(load(model.SerializeToString()), loops)
