@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphs.errors import ParseError, SearchFailed
-from graphs.ir import Graph
+from graphs.ir import Graph, NameSupply
 from graphs.text import print_node
 from graphs.wording import counted
 from rules.declare import Rule
@@ -54,9 +54,11 @@ class Part:
 
 @dataclass
 class Pass:
-    """A graph that was improved region by region. `crossing`: values that were read across a cut."""
+    """A graph that was improved region by region. `names`: every name that was ever taken, also by what is gone again;
+    `crossing`: values that were read across a cut."""
 
     graph: Graph
+    names: NameSupply
     steps: list[Step] = field(default_factory=list)
     crossing: set[str] = field(default_factory=set)
 
@@ -71,7 +73,7 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
     clock.enter("build")
     main = MAIN[context.options.objective]
     for kind in _kinds(parts):
-        done = _join(graph, regions, [part.scripts.get(kind) for part in parts])
+        done = _join(Pass(graph, NameSupply(graph.names())), regions, [part.scripts.get(kind) for part in parts])
         predicted = sum(part.predicted[kind] for part in parts)
         if kind == main:
             try:
@@ -91,9 +93,9 @@ def _across(done: Pass, context: Context) -> tuple[Pass, float]:
     main = MAIN[context.options.objective]
     regions = seams(done.graph, done.crossing, context.options.keep)
     parts = _parts(regions, context)
-    again = _join(done.graph, regions, [part.scripts.get(main) for part in parts])
+    again = _join(done, regions, [part.scripts.get(main) for part in parts])
     gained = sum((part.told.predicted_input or 0.0) - part.predicted[main] for part in parts)
-    return Pass(again.graph, [*done.steps, *_continued(again.steps, len(done.steps))]), gained
+    return Pass(again.graph, again.names, [*done.steps, *_continued(again.steps, len(done.steps))]), gained
 
 
 def _continued(steps: list[Step], first: int) -> list[Step]:
@@ -183,11 +185,13 @@ def _budget(graph: Graph, whole: Budget) -> Budget:
 # The whole graph
 
 
-def _join(graph: Graph, regions: list[Region], scripts: list[Script | None]) -> Pass:
-    """Apply the steps of all regions to the graph."""
-    rewriter = Rewriter(graph)
+def _join(given: Pass, regions: list[Region], scripts: list[Script | None]) -> Pass:
+    """Apply the steps of all regions to the graph of `given`. Its names stay taken: all steps are replayed in one go,
+    where a constant of an earlier step is still there under its name."""
+    graph = given.graph
+    rewriter = Rewriter(graph, given.names)
     now: dict[str, str] = {}  # value -> the value that took its place
-    done = Pass(graph)
+    done = Pass(graph, given.names)
     first: dict[int, int] = {}  # id of the steps that a script repeats -> the index of the first of them
 
     def present(name: str) -> str:

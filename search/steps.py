@@ -25,6 +25,8 @@ from rules.apply import remove_dead
 from .alike import plain
 from .terms import attribute_key
 
+_OTHER_MODEL = "replay the trace with the model it was made for"
+
 
 @dataclass(eq=False)
 class Patch:
@@ -142,18 +144,19 @@ class Rewriter:
     def apply(self, patch: Patch) -> dict[str, str]:
         """Apply one patch. Returns values that took over the name of an output of the graph, with that name.
 
-        Raises ParseError where the graph lacks a value that the patch names.
+        Raises ParseError where the graph lacks a value that the patch names, or has another constant of its name.
         """
         graph, renamed = self.graph, dict[str, str]()
-        graph.constants.update({name: value for name, value in patch.constants.items() if name not in graph.constants})
+        for name, value in patch.constants.items():
+            if graph.constants.setdefault(name, value) != value:
+                raise ParseError("trace", f"the graph has another constant {name!r}", _OTHER_MODEL)
         self.changed, self.removed = [], []
         for node in patch.add:
             self._put(node.copy())
         self.names.taken.update(name for node in patch.add for name in node.outputs)
         missing = next((name for name in [*patch.replace, *patch.reads()] if not self._is_present(name)), None)
         if missing is not None:
-            raise ParseError("trace", f"the graph has no value {missing!r}",
-                             "replay the trace with the model it was made for")
+            raise ParseError("trace", f"the graph has no value {missing!r}", _OTHER_MODEL)
         perhaps = list(self.changed)
         for old, new in patch.replace.items():
             maker = self.uses.makers.get(old)

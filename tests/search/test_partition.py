@@ -9,6 +9,7 @@ import pytest
 
 from graphs.builder import Builder
 from graphs.constants import Constant
+from graphs.errors import ParseError
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.structure import check_structure
@@ -118,6 +119,25 @@ def test_a_rewrite_across_a_cut_is_found():
     infer(graph)
     improved, _ = searched(graph)
     assert min(each.graph.node_count() for each in improved.candidates) == 18
+
+
+def test_steps_across_cuts_give_no_constant_the_name_of_one_that_is_gone():
+    b = Builder("chain", opset=17)
+    value = b.Sin(b.input("x", "float32", ["n", 4]))
+    for factor in range(2, 22):  # the first cut is where nodes stand as at the beginning: between two Mul
+        value = b.Mul(value, b.constant(np.full(4, factor, np.float32)))
+        value = b.Sin(b.Mul(value, b.constant(np.full(4, 3, np.float32))))
+    b.output(value, "y")
+    graph = b.graph()
+    infer(graph)
+    improved, _ = searched(graph)
+    best = min(improved.candidates, key=lambda each: each.graph.node_count())
+    steps = best.rewrites()
+    assert best.graph.node_count() == 41  # each pair is one Mul, those that were cut too
+    assert same_graph(replay(graph, steps), best.graph)
+    steps[-1].patch.constants = {next(iter(graph.constants)): Constant.of(np.zeros(4, np.float32))}
+    with pytest.raises(ParseError, match="another constant"):
+        replay(graph, steps)
 
 
 def test_two_runs_give_the_same_bytes():
