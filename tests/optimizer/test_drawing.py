@@ -13,7 +13,8 @@ AFTER = ["c = constant float32[2, 3] sha256:00", "y, `s,1` = com.microsoft.Norm(
 def lines_of(side: dict) -> set[tuple[str, str]]:
     """(label, label) of the boxes that lines join: from the bottom of one to the top of the other."""
     ends = {(box["x"], box["y"]): box["label"] for box in side["boxes"]}
-    return {(ends[line["x1"] - WIDTH / 2, line["y1"] - HEIGHT], ends[line["x2"] - WIDTH / 2, line["y2"]]) for line in side["lines"]}
+    return {(ends[line["x1"] - WIDTH / 2, line["y1"] - HEIGHT], ends[line["x2"] - WIDTH / 2, line["y2"]])
+            for line in side["lines"]}
 
 
 def test_boxes_and_lines() -> None:
