@@ -64,8 +64,8 @@ class Script:
                 if name not in names:
                     names[name] = rewriter.names.fresh(name)
             new = renamed(step, lambda name: names.get(name, name), lambda name: nodes.get(name, names.get(name, name)))
-            new.patch.constants = {name: copy.graph.constants.get(name, value)
-                                   for name, value in new.patch.constants.items()}
+            present = rewriter.graph.constants  # the copy's, and those that the rules gave for it in earlier steps
+            new.patch.constants = {name: present.get(name, value) for name, value in new.patch.constants.items()}
             if not sure and not Proof(new, rewriter).holds(rules):
                 return None
             rewriter.apply(new.patch)
