@@ -84,6 +84,9 @@ def expand_same(m: Match) -> Outcome:
 # Blocks of pixels ------------------------------------------------------------------------------------------
 
 
+WITH_KERNELS = ("float32", "float16", "float64")  # of DepthToSpace and SpaceToDepth in ONNX Runtime, at every opset
+
+
 def _blocks(op: str, mode: str, perm: tuple[int, ...], inner: str, outer: str) -> Rule:
     head = f"graph opset 17 (x: float32[n, {'8, 3, 5' if op == 'DepthToSpace' else '2, 6, 10'}]) -> (y) {{ "
     turn = f"t = Reshape(x, shape={inner}) u = Transpose(t, perm=%s) y = Reshape(u, shape={outer}) }}"
@@ -95,8 +98,8 @@ def _blocks(op: str, mode: str, perm: tuple[int, ...], inner: str, outer: str) -
         example=head + turn % list(perm), near_miss=head + turn % [0, 1, 3, 2, 4, 5],
     )
     def guard(m: Match) -> Outcome:
-        if m.x.rank != 4 or len(m["s"]) != 6 or len(m["t"]) != 4:
-            return refuse("not pictures taken apart into blocks")
+        if m.x.rank != 4 or len(m["s"]) != 6 or len(m["t"]) != 4 or m.x.dtype not in WITH_KERNELS:
+            return refuse("not pictures taken apart into blocks, or of a type that runtimes move by other means only")
         parts = tuple(m["s"])
         block = parts[{"DCR": 1, "CRD": 2, "": 3}[mode]]
         if not isinstance(block, int) or block < 2:

@@ -10,7 +10,7 @@ from graphs.operators import find
 from graphs.types import TensorType, Type
 
 FIRST_OPSET = 8  # before it, Max, Min, Sum and Mean do not broadcast
-ONE_SIDED = {"PRelu"}  # only one of the operands is broadcast
+ONE_SIDED = {"PRelu", "BiasGelu", "FastGelu"}  # the second operand is broadcast in part, or asked for a size
 
 
 def drop_expands(graph: Graph) -> list[str]:

@@ -111,6 +111,8 @@ def _run(attrs: Mapping[str, object], inputs: Arrays, count: int,
     """All directions. `make(d)` gives the bias of the projection and the cell of direction d."""
     x, w, r = inputs[0], inputs[1], inputs[2]
     assert x is not None and w is not None and r is not None
+    if any(value is not None and value.ndim != 3 for value in (x, *(_get(inputs, index) for index in initial))):
+        raise ValueError("the data or an initial state have not three axes")  # NumPy would broadcast them
     lengths, layout = _get(inputs, 4), bool(attrs.get("layout"))
     steps = widen(x.swapaxes(0, 1) if layout else x)
     backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[str(attrs["direction"])]

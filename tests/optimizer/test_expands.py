@@ -40,3 +40,12 @@ def test_an_output_stays() -> None:
                         "{ s = Shape(x) " + GROW + "y = Add(e, x) }")
     normalize(graph)
     assert "Expand" in [node.op for node in graph.nodes]
+
+
+@pytest.mark.parametrize("op", ["BiasGelu", "FastGelu"])
+def test_a_bias_keeps_its_expand(op: str) -> None:
+    """ONNX Runtime refuses a bias of another length than the last axis."""
+    graph = parse_graph("graph opset 17, com.microsoft 1 (x: float32[4, 3], b: float32[1]) -> (y) "
+                        f"{{ e = Expand(b, shape=[3]) y = com.microsoft.{op}(x, e) }}")
+    normalize(graph)
+    assert [node.op for node in graph.nodes] == ["Expand", op]

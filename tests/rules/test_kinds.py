@@ -155,6 +155,9 @@ SPELLINGS = {
                                       "p = Mul(r, k) q = Relu(p) y = Reshape(q, shape=[-1, 2, 3])", "Mul Relu"),
     "lookup of lookups": (17, "i: int64[n]", "t = constant float32[3, 2] [1, 2, 3, 4, 5, 6] c = Clip(i, min=0, "
                           "max=2) p = constant int64[3] [2, 0, 1] a = Gather(t, p) y = Gather(a, c)", "Clip Gather"),
+    "pixels of a type without a kernel": (17, "x: int32[n, 8, 3, 5]", "t = Reshape(x, shape=[0, 2, 2, 2, 3, 5]) "
+                                          "u = Transpose(t, perm=[0, 3, 4, 1, 5, 2]) "
+                                          "y = Reshape(u, shape=[0, 2, 6, 10])", "Reshape Transpose Reshape"),
 }  # fmt: skip
 
 

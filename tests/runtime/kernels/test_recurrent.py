@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from graphs.errors import ExecutionFailed
+from graphs.text import parse_graph
+from runtime import run
 from tests.runtime.kernels.harness import canonical, compare, evaluate_ours
 from tests.runtime.kernels.test_convolution import Draw
 
@@ -74,3 +77,16 @@ def test_batch_first_layout(op: str) -> None:
 def test_activations_whose_defaults_are_disputed_stay_opaque(name: str) -> None:
     arrays, _ = inputs("RNN", Draw(0), 1)
     assert canonical("RNN", {"activations": (name,)}, arrays, 14) is None
+
+
+@pytest.mark.parametrize("broken", ["data", "state"])
+def test_other_ranks_fail(broken: str) -> None:
+    """ONNX asks for three axes (and ONNX Runtime insists); NumPy would broadcast two of them to something."""
+    graph = parse_graph("graph opset 17 (x: float32[...], h: float32[...], w: float32[1, 8, 3], "
+                        "r: float32[1, 8, 2]) -> (y) "
+                        "{ y = LSTM(x, w, r, , , h, hidden_size=2) }")
+    feeds = {name: np.ones(shape, np.float32) for name, shape in (("w", (1, 8, 3)), ("r", (1, 8, 2)))}
+    feeds["x"] = np.ones((5, 3) if broken == "data" else (5, 1, 3), np.float32)
+    feeds["h"] = np.ones((1, 2) if broken == "state" else (1, 1, 2), np.float32)
+    with pytest.raises(ExecutionFailed, match="three axes"):
+        run(graph, feeds)
