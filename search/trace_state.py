@@ -66,6 +66,7 @@ class State:
                 continue
             if not any(self.producer.get(name) is node for name in node.outputs if name):
                 continue
+            self.whole.pop(id(node), None)  # another node may come to have its id
             for name in node.outputs:
                 if name:
                     self.producer.pop(name, None)
