@@ -131,7 +131,9 @@ def sizes_of_feeds(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, i
     found = _defaults(graph)
     for name, array in feeds.items():
         type_ = graph.type_of(name)
-        for dim, size in zip((type_.shape or ()) if type_ is not None else (), array.shape):
+        if type_ is None or type_.shape is None:
+            continue  # a sequence has no sizes of its own
+        for dim, size in zip(type_.shape, array.shape):
             if isinstance(dim, Expr) and len(names := symbols(dim)) == 1 and str(dim).strip("`") in names:
                 found[next(iter(names))] = size
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnxruntime
 import pytest
 
@@ -236,3 +237,13 @@ def test_buckets_that_do_not_pay_leave_the_general_graph(
     result = optimize(model(), buckets={"seq": [4]}, **WORDS, timings=database)
     assert not any(node.op == "If" for node in result.graph.nodes)
     assert reason in result.report["buckets"]["reason"] and reason in result.summary()
+
+
+def test_buckets_beside_a_sequence(database: str) -> None:
+    """An input that is a sequence decides no size."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (seq(float[n]) x, float[n] w) => (float[n] y) '
+        "{ z = Constant<value = int64 {0}>() a = SequenceAt(x, z) y = Add(a, w) }")
+    result = optimize(load(model.SerializeToString()), target="roofline", effort="low", timings=database,
+                      buckets={"n": [4]})
+    assert [node.op for node in result.graph.nodes if node.op != "If"][-2:] == ["SequenceAt", "Add"]
