@@ -25,6 +25,8 @@ GROWTH_SHARE = 0.01
 COPY_BYTES = 1024
 # Results on the way to a small one may be this large while they are computed.
 SCRATCH_BYTES = 512 << 20
+# Runtimes differ in what the largest of some numbers and NaN is.
+UNDEFINED_OF_NAN = {"MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"}
 
 
 def fold_reproducible(graph: Graph) -> list[str]:
@@ -187,6 +189,8 @@ def _compute(graph: Graph, order: list[Node], values: dict[str, np.ndarray]) -> 
     for current in order:
         arrays = [None if not name else graph.constants[name].array if name in graph.constants else values[name]
                   for name in current.inputs]
+        if current.op in UNDEFINED_OF_NAN and any(map(_holds_nan, arrays)):
+            return False
         try:
             with np.errstate(all="ignore"):
                 results = evaluate(current, arrays)
@@ -198,6 +202,10 @@ def _compute(graph: Graph, order: list[Node], values: dict[str, np.ndarray]) -> 
                     return False
                 values[out] = spilled(result)
     return True
+
+
+def _holds_nan(array: np.ndarray | None) -> bool:
+    return array is not None and array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
 def _as_inferred(graph: Graph, name: str, result: np.ndarray) -> bool:

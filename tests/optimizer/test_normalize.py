@@ -336,3 +336,12 @@ def test_runtime_axes_and_pads_become_attributes() -> None:
 def test_a_target_that_data_decide_stays() -> None:
     graph = text("x: float32[2, 3], s: int64[2]", "y", "y = Reshape(x, s, shape=runtime)")
     assert normalized(graph).nodes[0].inputs == ("x", "s")
+
+
+@pytest.mark.parametrize(("value", "pools"), [("nan", 1), ("3", 0)])
+def test_the_largest_of_numbers_and_nan_is_left_to_the_runtime(value: str, pools: int) -> None:
+    """ONNX Runtime's GlobalMaxPool leaves NaN out, others hand it on (fuzz seed 507915)."""
+    graph = text("x: float32[1, 2, 1]", "y", f"c = constant float32[1, 2, 2] [1, {value}, 2, 0.5] "
+                 "p = GlobalMaxPool(c) y = Add(x, p)")
+    normalize(graph)
+    assert operators(graph)["GlobalMaxPool"] == pools
