@@ -190,21 +190,17 @@ def _join(given: Pass, regions: list[Region], scripts: list[Script | None]) -> P
     where a constant of an earlier step is still there under its name."""
     graph = given.graph
     rewriter = Rewriter(graph, given.names)
-    now: dict[str, str] = {}  # value -> the value that took its place
+    now: dict[str, str] = {}  # value -> what those read who read it, of values of the regions before
     done = Pass(graph, given.names)
     first: dict[int, int] = {}  # id of the steps that a script repeats -> the index of the first of them
-
-    def present(name: str) -> str:
-        while name in now:
-            name = now[name]
-        return name
 
     for script in scripts:
         if script is None:
             continue
         begin = first.setdefault(id(script.source), len(done.steps))
         made: dict[str, str] = {}
-        resolve, called = _resolver(made, present), _resolver(made, str)
+        leaving = {name: name for name in script.region.leaving}
+        resolve, called = _resolver(made, now), _resolver(made, {})
         for position, (step, shown) in enumerate(zip(script.steps, script.shown, strict=True)):
             for name in made_by(step.patch):
                 if name not in made and name not in script.region.graph.constants:
@@ -214,28 +210,34 @@ def _join(given: Pass, regions: list[Region], scripts: list[Script | None]) -> P
                           for line, name in zip(step.before, shown, strict=True)]
             new.copy_of = begin + position if begin + position < len(done.steps) else None
             try:
-                _apply(rewriter, new, now)
+                _apply(rewriter, new, leaving, (now, made))
             except ParseError as error:
                 raise SearchFailed(f"step {new.rule!r}", f"it does not fit the whole graph: {error.found}",
                                    "this is a defect of egraft; please report it with the model") from error
             done.steps.append(new)
-    done.crossing = {present(name) for region in regions for name in region.leaving}
+        now.update(leaving)
+    done.crossing = {now.get(name, name) for region in regions for name in region.leaving}
     done.graph = build.checked(graph, rewriter.finish())
     return done
 
 
-def _resolver(made: dict[str, str], present: Callable[[str], str]) -> Callable[[str], str]:
-    return lambda name: present(made.get(name, name))
+def _resolver(made: dict[str, str], now: dict[str, str]) -> Callable[[str], str]:
+    return lambda name: made[name] if name in made else now.get(name, name)
 
 
-def _apply(rewriter: Rewriter, step: Step, now: dict[str, str]) -> None:
-    """Apply a step, and note what took the place of which value."""
+def _apply(rewriter: Rewriter, step: Step, leaving: dict[str, str], tables: tuple[dict[str, str], ...]) -> None:
+    """Apply a step, and note what is read now in place of values that leave the region.
+
+    Within its region a value that was replaced keeps its name: as one of several outputs it may still be there.
+    """
     taken = rewriter.apply(step.patch)
     for old, new in step.patch.replace.items():
-        if new in taken:  # `old`, an output of the graph, is now what computes the new value
-            now[new] = taken[new]
-        else:
-            now[old] = new
+        if new not in taken:
+            leaving.update({name: new for name, value in leaving.items() if value == old})
+    for new, output in taken.items():  # what computes the new value makes the output of the graph now
+        for table in (leaving, *tables):
+            table.update({name: output for name, value in table.items() if value == new})
+        tables[0].setdefault(new, output)
 
 
 def _given(steps: list[Step]) -> Callable[[], list[Step]]:

@@ -11,7 +11,7 @@ from graphs.builder import Builder
 from graphs.constants import Constant
 from graphs.errors import ParseError
 from graphs.inference import infer
-from graphs.ir import Graph
+from graphs.ir import Graph, NameSupply, Node
 from graphs.structure import check_structure
 from optimizer import Options, optimize
 from optimizer import regions as by_region
@@ -19,7 +19,8 @@ from optimizer.context import open_context
 from optimizer.progress import Clock
 from optimizer.searching import search as whole
 from search.partition import partition
-from search.steps import replay, same_graph
+from search.stamp import Script
+from search.steps import Patch, Step, replay, same_graph
 from tests.search import samples
 
 WIDTH = 6
@@ -138,6 +139,28 @@ def test_steps_across_cuts_give_no_constant_the_name_of_one_that_is_gone():
     steps[-1].patch.constants = {next(iter(graph.constants)): Constant.of(np.zeros(4, np.float32))}
     with pytest.raises(ParseError, match="another constant"):
         replay(graph, steps)
+
+
+def halves(way: str) -> Graph:
+    b = Builder("halves", opset=17)
+    first, second = b.Split(b.input("x", "float32", ["n", 6]), axis=1, split=(3, 3), outputs=2)
+    b.output(b.Add(getattr(b, way)(first) if way else first, second), "y")
+    graph = b.graph()
+    infer(graph)
+    return graph
+
+
+def test_one_of_several_outputs_can_be_read_again_after_it_was_replaced():
+    graph = halves("")
+    first, second = graph.nodes[0].outputs
+    like = graph.types[first]
+    patches = [Patch([Node("Sin", (second,), ("s",), version=7)], replace={first: "s"}, types={"s": like}),
+               Patch([Node("Cos", (first,), ("c",), version=7)], replace={"s": "c"}, types={"c": like})]
+    steps = [Step(0, "known-shape", "exact", "", [], [], [], patch) for patch in patches]
+    regions = partition(graph)
+    done = by_region._join(by_region.Pass(graph, NameSupply(graph.names())), regions, [Script(regions[0], steps)])
+    assert same_graph(done.graph, halves("Cos"))
+    assert same_graph(replay(graph, done.steps), halves("Cos"))
 
 
 def test_two_runs_give_the_same_bytes():
