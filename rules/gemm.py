@@ -133,6 +133,8 @@ def both_operands_scaled(m: Match) -> Outcome:
         return refuse("a constant operand, or a scale that is not of moderate size")
     if not (is_one_number(m.c, m.a) and is_one_number(m.d, m.b)):
         return refuse("the scales are not one number each")
+    if m.a.dtype == "float16":
+        return refuse("half precision has few numbers near zero: the product of both scales could lose digits")
     first, second = sizes(m.c), sizes(m.d)
     if first is None or second is None or first[1] > 1 or second[1] > 1:
         return refuse("a scale above 1 could overflow in one operand where it does not in both")

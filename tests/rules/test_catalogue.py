@@ -84,6 +84,15 @@ def test_digits_that_would_move(name: str, dtype: str, body: str) -> None:
         assert found == [refused]
 
 
+@pytest.mark.parametrize(("dtype", "refused"), [("float16", True), ("float32", False)])
+def test_scales_of_both_operands_are_not_joined_in_half_precision(dtype: str, refused: bool) -> None:
+    """0.004 a times 0.004 b: 1.6e-5 times 0.5 is below the normal numbers of float16, which have 11 bits."""
+    rule = catalogue.by_name("both-operands-scaled")
+    graph = parse_graph(rule.example.replace("float32", dtype).replace("[] 0.5", "[] 0.004"))
+    found = {isinstance(apply_at(graph, rule, match), Refusal) for match in matches(graph, rule)}
+    assert found == {refused}
+
+
 def test_reference_page_is_up_to_date() -> None:
     written = Path(OUT).read_text(encoding="utf-8") if Path(OUT).exists() else ""
     assert written == reference(), "run: python -m scripts.rules_reference"
