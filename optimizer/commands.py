@@ -246,7 +246,9 @@ def trace_command(file: Path, step: int | None, why_not: str | None) -> int:
 def _why_not(trace: Trace, name: str) -> int:
     from rules.catalogue import all_rules
 
-    known = {rule.name for rule in all_rules()}
+    from .normalize import PASSES
+
+    known = {rule.name for rule in all_rules()} | {named.name for named in PASSES}
     steps = [str(row["index"]) for row in trace.steps if row["rule"] == name]
     if name not in known and name not in trace.refusals and not steps:
         raise InvalidOption(f"--why-not {name}", "no rule has this name", "egraft rules lists them")

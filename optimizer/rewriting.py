@@ -19,7 +19,7 @@ from .bodies import improve_bodies, make_names_unique
 from .candidates import Improved
 from .context import Context
 from .journaling import Journal
-from .normalize import normalize
+from .normalize import GROWN, normalize, why_not_folded
 from .progress import Clock
 from .report import constant_bytes
 
@@ -30,9 +30,13 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
     """(the normalized graph, what the search made of it). `original` is not changed."""
     clock.enter("normalize")
     graph = original.copy()
+    graph.extras.pop(GROWN, None)
     exact = context.options.precision == "exact"
     normalize(graph, journal.event, exact=exact)
     refused = _without_signs(graph, context)
+    not_folded = why_not_folded(graph, exact)
+    if not_folded:
+        refused["fold-constants"] = not_folded
     _bodies(graph, context, journal)
     improved = Improved(list(journal.steps))
     try:

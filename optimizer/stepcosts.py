@@ -9,6 +9,7 @@ from typing import Any
 
 from cost_model.node_costs import NodeCosts
 from graphs.ir import Graph, Node
+from graphs.unpacking import stays
 from search.steps import Rewriter
 
 from . import journal
@@ -32,7 +33,7 @@ class _Total:
         self._constant = set(graph.constants)
         for node in graph.nodes:  # they are in order
             read = node.uses
-            folded = bool(read) and self._constant.issuperset(read)
+            folded = bool(read) and self._constant.issuperset(read) and not stays(graph, node)
             self._constant.update(node.outputs if folded else ())
             self._prices[id(node)] = FREE if folded else self._cost(graph, node)
 
@@ -70,7 +71,8 @@ class _Total:
         while waiting:
             node = waiting.pop()
             read, outputs = node.uses, [name for name in node.outputs if name]
-            folded = bool(read) and all(name in constant for name in read)  # it depends on constants alone
+            # it depends on constants alone
+            folded = bool(read) and all(name in constant for name in read) and not stays(graph, node)
             if folded != (bool(outputs) and outputs[0] in constant):
                 constant.difference_update(outputs)
                 constant.update(outputs if folded else ())

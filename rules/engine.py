@@ -22,6 +22,7 @@ from graphs.inference import infer_site
 from graphs.ir import Node
 from graphs.operators import REQUIRED, RUNTIME, Operator, Site, accepts, available, find, schema
 from graphs.types import TensorType
+from graphs.unpacking import unpacks
 from graphs.versions import settle_node
 
 from .declare import Leaf, Match, NodeView, Operand, Refusal, Rule, Term, refuse
@@ -46,8 +47,10 @@ class Built:
 
     @property
     def is_constant(self) -> bool:
-        """Computed from constants alone."""
-        return all(arg is None or isinstance(arg, Constant) or arg.is_constant for arg in self.args)
+        """Computed from constants alone, and not left in the graph (`graphs.unpacking`)."""
+        first = self.args[0] if self.args else None
+        return (all(arg is None or isinstance(arg, Constant) or arg.is_constant for arg in self.args)
+                and not unpacks(self.op, self.domain, None if first is None else first.type, self.type))
 
     def walk(self) -> Iterator[Built]:
         """New nodes, arguments first."""

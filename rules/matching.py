@@ -11,6 +11,7 @@ from graphs.constants import Constant
 from graphs.ir import Graph, Node
 from graphs.operators import REQUIRED, find, is_pure
 from graphs.types import TensorType
+from graphs.unpacking import stays
 
 from .declare import Match, NodeView, Operand, Rule
 from .form import to_form
@@ -57,7 +58,8 @@ class Site:
         def forms(op: str) -> Sequence[NodeView]:
             return (view,) if view is not None and view.op == op else ()
 
-        computed = view is not None and all(arg is None or arg.is_constant for arg in view.args)
+        computed = view is not None and all(arg is None or arg.is_constant for arg in view.args) and not stays(
+            self.graph, self.producers[name][0])
         return Operand(name, type_, computed, forms=forms)
 
     def view(self, name: str) -> NodeView | None:

@@ -45,6 +45,6 @@ def run(encoded: Encoded, rules: Sequence[Rule], budget: Budget, folding: Foldin
         dropped += outcome.conflicts
         kept = [rule for rule in rules if rule.name not in blamed]
         rules = kept if len(kept) < len(rules) else []
-    saturated = read_back(encoded, outcome, rules)
+    saturated = read_back(encoded, outcome, rules, unpacked=folding is not None)
     saturated.conflicts = dropped
     return saturated

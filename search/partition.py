@@ -15,6 +15,7 @@ from itertools import pairwise
 from graphs.constants import Constant
 from graphs.ir import Graph, Node
 from graphs.operators import is_pure
+from graphs.unpacking import stays
 
 from .encode import facts_of
 from .terms import attribute_key
@@ -98,7 +99,7 @@ def _constant_values(graph: Graph, order: Sequence[Node]) -> set[str]:
     """Constants, and what is computed from constants alone."""
     found = set(graph.constants)
     for node in order:
-        if node.uses and is_pure(node) and all(name in found for name in node.uses):
+        if node.uses and is_pure(node) and all(name in found for name in node.uses) and not stays(graph, node):
             found.update(node.outputs)
     return found
 

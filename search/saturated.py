@@ -10,6 +10,7 @@ from typing import Any
 from graphs.constants import Constant
 from graphs.ir import Graph
 from graphs.types import TensorType
+from graphs.unpacking import unpacks
 from graphs.wording import counted
 from rules.declare import Rule
 from rules.form import Spelling, from_form
@@ -122,15 +123,16 @@ class Saturated:
         return self.rules[firing.rule]
 
 
-def read_back(encoded: Encoded, outcome: Outcome, rules: Sequence[Rule]) -> Saturated:
-    """The outcome of a saturation as e-nodes and classes."""
+def read_back(encoded: Encoded, outcome: Outcome, rules: Sequence[Rule], unpacked: bool = False) -> Saturated:
+    """The outcome of a saturation as e-nodes and classes. `unpacked`: what is made of weights that stay stored in few
+    bits (`graphs.unpacking`) is constant, too."""
     graph, tables, classes = encoded.graph, outcome.tables, outcome.classes
     enodes = _enodes(encoded, tables, classes)
     by_class: dict[int, list[ENode]] = {}
     for enode in enodes:
         by_class.setdefault(enode.cls, []).append(enode)
     types = _class_types(tables, classes)
-    constant = _constant_classes(enodes)
+    constant = _constant_classes(enodes, types, unpacked)
     for enode in enodes:
         enode.constants = tuple(arg in constant for arg in enode.args)
         enode.inputs = tuple(types.get(arg) for arg in enode.args)
@@ -183,13 +185,15 @@ def _class_types(tables: Tables, classes: list[int]) -> dict[int, TensorType | N
     return types
 
 
-def _constant_classes(enodes: list[ENode]) -> frozenset[int]:
+def _constant_classes(enodes: list[ENode], types: Mapping[int, TensorType | None], unpacked: bool) -> frozenset[int]:
     constant = {enode.cls for enode in enodes if enode.leaf is not None and enode.leaf.kind == "constant"}
+    left = set() if unpacked else {enode.index for enode in enodes if enode.kind == "op" and enode.args and unpacks(
+        enode.op, enode.domain, types.get(enode.args[0]), enode.outputs[0])}
     changed = True
     while changed:
         changed = False
         for enode in enodes:
-            if enode.kind in ("op", "proj") and enode.cls not in constant and \
+            if enode.kind in ("op", "proj") and enode.cls not in constant and enode.index not in left and \
                     all(arg < 0 or arg in constant for arg in enode.args):
                 constant.add(enode.cls)
                 changed = True

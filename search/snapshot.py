@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from graphs.constants import Constant, Facts
 from graphs.types import TensorType
+from graphs.unpacking import unpacks
 from rules.declare import Operand
 from rules.engine import Built, Replacement
 
@@ -99,7 +100,7 @@ class Snapshot:
         while changed:
             changed = False
             for label, term in enumerate(tables.terms):
-                if term.head in pure and classes[label] not in constant and \
+                if term.head in pure and classes[label] not in constant and not self._unpacks(label) and \
                         all(arg == ABSENT or classes[arg] in constant for arg in term.args):
                     constant.add(classes[label])
                     changed = True
@@ -115,6 +116,13 @@ class Snapshot:
                     if swapped not in self._swaps:
                         self._swaps.add(swapped)
                         news.swapped.append((swapped, label))
+
+    def _unpacks(self, label: int) -> bool:
+        """A node that folding leaves in the graph, so that it is no constant; a proof computes it all the same."""
+        term, types = self.tables.terms[label], self.tables.types
+        head = self.tables.heads[term.head]
+        return (self.contents is None and bool(term.args) and term.args[0] != ABSENT
+                and unpacks(head.op, head.domain, types[term.args[0]], types[label]))
 
     def key(self, term: Term) -> Key:
         """What makes two terms the same node: arguments by class, in no order where the operator commutes."""

@@ -26,7 +26,7 @@ from .cleanup import (
 )
 from .demands import drop_failing_branches
 from .expands import drop_expands
-from .folding import fold_constants, fold_reproducible
+from .folding import GROWN, fold_constants, fold_reproducible, why_not_folded
 from .loops import inline_short_loops
 from .shapes import resolve_shapes
 
@@ -111,4 +111,4 @@ def exactness(named: Named, before: Graph, places: list[str]) -> str:
     return "exact"
 
 
-__all__ = ["PASSES", "Named", "exactness", "normalize"]
+__all__ = ["GROWN", "PASSES", "Named", "exactness", "normalize", "why_not_folded"]

@@ -12,19 +12,27 @@ from graphs.ir import Graph, Node
 from graphs.operators import find, is_pure
 from graphs.spill import is_mapped, spilled
 from graphs.types import TensorType
+from graphs.unpacking import stays
 from runtime.execute import evaluate
 from runtime.reproducible import is_reproducible
 
 from .cleanup import reader_counts
 from .memory import LEAST_BYTES, Place
 
-# A folded result may make the file larger than what it replaces by this much; more where the model is large anyway.
+# All that is folded may make the file larger than what it replaces by this much; more where the model is large anyway.
 GROWTH_BYTES = 65536
 GROWTH_SHARE = 0.01
-# Copies of what the file already holds (a transposed table that is also used as it is) are worth less.
+# Copies of what the file already holds (a transposed table that is also used as it is), and what is computed from
+# weights that are stored in few bits, are worth less: so much for each.
 COPY_BYTES = 1024
+GROWN = "folding_grew"  # the key of `Graph.extras` that says by how many bytes a graph grew so far
 # Results on the way to a small one may be this large while they are computed.
 SCRATCH_BYTES = 512 << 20
+UNPACKS = "weights stay stored in few bits: the file would grow, and runtimes could not use their quantized kernels"
+FROM_UNPACKED = "it is computed from weights stored in few bits, and the file would grow"
+GROWS = "the file would grow by more than it may (1 KiB for a copy; 64 KiB or 1 % of the constants for all together)"
+UNKNOWN_SIZE = "its type or shape is not known"
+NOT_COMPUTED = "it cannot be computed here: no kernel takes these values, or it needs too much memory on the way"
 # Runtimes differ in what the largest of some numbers and NaN is.
 UNDEFINED_OF_NAN = {"MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"}
 
@@ -39,29 +47,19 @@ def fold_constants(graph: Graph, exact: bool = False) -> list[str]:
 
     A value that would be too large stays a node; what is computed from it is still folded if it is small.
     """
-    foldable = _foldable(graph, exact)
-    if not foldable:
-        return []
-    producers = graph.producers()
-    total = sum(constant.nbytes for constant in graph.constants.values())
-    budget = max(GROWTH_BYTES, GROWTH_SHARE * total)
-    readers = reader_counts(graph)
+    state = _State(graph, exact)
     changed: list[str] = []
     values: dict[str, np.ndarray] = {}
     done: set[int] = set()
-    for name in _frontier(graph, foldable):
-        node = producers[name]
-        if id(node) in done:
+    for name in _frontier(graph, state.foldable):
+        node = state.producers[name]
+        if id(node) in done or state.refusal(node) is not None:
             continue
-        growth = _growth(graph, node, producers, foldable, readers)
-        limit = COPY_BYTES if _is_copy(node, producers) else budget
-        if growth is None or growth > limit:
-            continue
-        folded = _folded(graph, node, producers, values)
+        folded = _folded(graph, node, state.producers, values)
         if folded is None:
             continue
         done.add(id(node))
-        budget -= max(growth, 0)
+        state.grow(node)
         for out, constant in folded.items():
             graph.constants[out] = constant
             graph.types.pop(out, None)
@@ -69,6 +67,65 @@ def fold_constants(graph: Graph, exact: bool = False) -> list[str]:
     if done:
         graph.nodes = [node for node in graph.nodes if id(node) not in done]
     return changed
+
+
+def why_not_folded(graph: Graph, exact: bool = False) -> dict[str, dict[str, object]]:
+    """For what a normalized graph still computes from constants alone: reason -> how often, and one such value."""
+    state = _State(graph, exact)
+    found: dict[str, dict[str, object]] = {}
+    nodes = {id(state.producers[name]): (name, state.producers[name]) for name in _frontier(graph, state.foldable)}
+    for name, node in nodes.values():
+        row = found.setdefault(state.refusal(node) or NOT_COMPUTED, {"count": 0, "where": name})
+        row["count"] = int(str(row["count"])) + 1
+    return found
+
+
+class _State:
+    """What decides about folding: which values could be, how much the file grew and may still grow."""
+
+    def __init__(self, graph: Graph, exact: bool) -> None:
+        self.graph, self.foldable = graph, _foldable(graph, exact)
+        self.producers = graph.producers() if self.foldable else {}
+        self.readers = reader_counts(graph) if self.foldable else {}
+        self.unpacked = _unpacked(graph, self.foldable)
+        total = sum(constant.nbytes for constant in graph.constants.values()) if self.foldable else 0
+        self._limit = max(GROWTH_BYTES, GROWTH_SHARE * total)
+
+    @property
+    def _left(self) -> float:
+        return self._limit - float(self.graph.extras.get(GROWN, 0.0))  # type: ignore[arg-type]
+
+    def refusal(self, node: Node) -> str | None:
+        """Why a node is not folded; None where the size of the file is no reason."""
+        graph = self.graph
+        if stays(graph, node):
+            return UNPACKS
+        growth = self._growth(node)
+        if growth is None:
+            return UNKNOWN_SIZE
+        if growth > COPY_BYTES and any(out in self.unpacked for out in node.outputs):
+            return FROM_UNPACKED
+        limit = min(COPY_BYTES, self._left) if _is_copy(node) else self._left
+        return GROWS if growth > max(limit, 0.0) else None
+
+    def grow(self, node: Node) -> None:
+        """Note that a node is folded."""
+        growth = max(self._growth(node) or 0.0, 0.0)
+        if growth:
+            self.graph.extras[GROWN] = float(self.graph.extras.get(GROWN, 0.0)) + growth  # type: ignore[arg-type]
+
+    def _growth(self, node: Node) -> float | None:
+        return _growth(self.graph, node, self.producers, self.foldable, self.readers)
+
+
+def _unpacked(graph: Graph, foldable: set[str]) -> set[str]:
+    """Foldable values that are computed from what is unpacked (`graphs.unpacking`)."""
+    found: set[str] = set()
+    for node in graph.nodes:
+        computed = any(out in foldable for out in node.outputs)
+        if computed and (not found.isdisjoint(node.inputs) or stays(graph, node)):
+            found.update(node.outputs)
+    return found - {""}
 
 
 def _constant(array: np.ndarray) -> Constant:
@@ -133,7 +190,7 @@ def _growth(graph: Graph, node: Node, producers: dict[str, Node], foldable: set[
     return gained - sum(graph.constants[name].nbytes for name in released)
 
 
-def _is_copy(node: Node, producers: dict[str, Node]) -> bool:
+def _is_copy(node: Node) -> bool:
     record = find(node.op, node.domain)
     return record is not None and (record.movement or node.op in ("Range", "ConstantOfShape", "EyeLike"))
 
