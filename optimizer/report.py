@@ -43,11 +43,7 @@ def summary(report: Mapping[str, Any]) -> str:
     before, after = report["before"], report["after"]
     lines.append(f"nodes      {before['nodes']} -> {after['nodes']}")
     lines.append(f"constants  {_bytes(before['constant_bytes'])} -> {_bytes(after['constant_bytes'])}")
-    predicted = report.get("predicted")
-    if predicted:
-        gain = predicted["before"] / max(predicted["after"], 1e-12)
-        lines.append(f"predicted  {_seconds(predicted['before'])} -> {_seconds(predicted['after'])}: {gain:.3f}x "
-                     f"(sum of node times: {predicted['source']})")
+    lines.append(f"predicted  {_predicted_text(report)}")
     lines += _measured_lines(report.get("measured"))
     for row in report.get("other_sizes", []):
         if row.get("speed_up") is not None and row["name"] == report["chosen"]:
@@ -61,15 +57,32 @@ def summary(report: Mapping[str, Any]) -> str:
     lines += [*_fusion_lines(report.get("fusions")), *_special_lines(report)]
     if report.get("memory"):
         lines.append(f"memory     {memory_text(report['memory'])}")
-    validation = report.get("validation")
-    if validation:
-        lines.append(f"validated  {validation.get('summary', '')}")
+    lines.append(f"validated  {_validated_text(report)}")
     lines.append(f"trace      {counted(report['steps'], 'step')}")
     for row in report.get("not_used", [])[:6]:
         lines.append(f"found, {unused_because(row)}: {row['rule']} ({counted(row['places'], 'place')})")
     for warning in report.get("warnings", []):
         lines.append(f"warning    {warning}")
     return "\n".join(lines)
+
+
+def _predicted_text(report: Mapping[str, Any]) -> str:
+    predicted = report.get("predicted")
+    if not predicted:
+        return f"nothing: {report.get('predicted_note') or 'no search was made'}"
+    before, after = predicted["before"], predicted["after"]
+    gain = f"{before / after:.3f}x" if after > 0 else "nothing is left to compute"
+    source = f": {predicted['source']}" if predicted["source"] else ""
+    return f"{_seconds(before)} -> {_seconds(after)}: {gain} (sum of node times{source})"
+
+
+def _validated_text(report: Mapping[str, Any]) -> str:
+    validation = report.get("validation")
+    if validation:
+        return str(validation.get("summary", ""))
+    if report.get("unchanged"):
+        return "nothing: the input is handed back"
+    return "nothing as a whole: the buckets were, one by one" if report.get("buckets") else "nothing"
 
 
 def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
@@ -159,7 +172,12 @@ def medians_text(measured: Mapping[str, Any]) -> str:
 
 
 def _seconds(value: float) -> str:
-    return f"{value * 1e3:.3f} ms" if value >= 1e-3 else f"{value * 1e6:.1f} us"
+    """A time in the unit that leaves three digits or more."""
+    if value >= 1e-3:
+        return f"{value * 1e3:.3f} ms"
+    if value >= 1e-6:
+        return f"{value * 1e6:.{1 if value >= 1e-5 else 3}f} us"
+    return f"{value * 1e9:.{1 if value >= 1e-7 else 3}f} ns" if value > 0 else "0 ns"
 
 
 def _bytes(value: float) -> str:

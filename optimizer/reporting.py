@@ -19,6 +19,9 @@ from .progress import Clock
 from .report import REPORT_VERSION, describe
 from .result import Trace
 from .roofline_report import roofline_section
+from .stepcosts import SUM_OF_TIMES
+
+NOT_PRICED = "neither the search nor the trace priced this graph"
 
 
 def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Validation | None,
@@ -29,6 +32,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
 
     used = _rules_used(trace)
     measured = _measured(winner, outcome)
+    predicted = _predicted(winner, improved, trace)
     return {
         "egraft_report": REPORT_VERSION,
         "egraft": version("egraft"),
@@ -39,7 +43,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "after": describe(winner.graph),
         "chosen": winner.name,
         "unchanged": winner.name == INPUT,
-        "predicted": _predicted(winner, improved),
+        "predicted": predicted,
+        "predicted_note": "" if predicted else "the input is handed back" if winner.name == INPUT else NOT_PRICED,
         "measured": measured,
         "finalists": _finalists(outcome),
         "finalists_left_out": outcome.left_out,
@@ -85,10 +90,17 @@ def _running_children() -> list[int]:
     return sizes
 
 
-def _predicted(winner: Finalist, improved: Improved) -> dict[str, Any] | None:
-    if improved.predicted_input is None or winner.predicted is None:
+def _predicted(winner: Finalist, improved: Improved, trace: Trace) -> dict[str, Any] | None:
+    """What the search says of the winner; of one that is none of its own (`normalized`), what the trace says."""
+    if winner.name == INPUT:
         return None
-    return {"before": improved.predicted_input, "after": winner.predicted, "source": improved.cost_source}
+    if improved.predicted_input is not None and winner.predicted is not None:
+        return {"before": improved.predicted_input, "after": winner.predicted, "source": improved.cost_source}
+    priced = [step for step in trace.steps if step.get("cost_before") is not None]
+    if not priced:
+        return None
+    return {"before": priced[0]["cost_before"], "after": priced[-1]["cost_after"],
+            "source": str(priced[-1]["cost_source"]).removeprefix(SUM_OF_TIMES)}
 
 
 def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:

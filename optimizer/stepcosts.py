@@ -15,6 +15,7 @@ from search.steps import Rewriter
 from . import journal
 from .replay import Stored, rewrite_of
 
+SUM_OF_TIMES = "sum of node times: "  # what a predicted time is
 FREE = (0.0, "")  # what a node over constants costs
 
 
@@ -119,5 +120,5 @@ def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> No
             patched = True
         after = total.seconds
         step["cost_before"], step["cost_after"] = before, after
-        step["cost_source"] = "sum of node times: " + "/".join(sorted(costs.sources()))
+        step["cost_source"] = SUM_OF_TIMES + "/".join(sorted(costs.sources()))
         before = after

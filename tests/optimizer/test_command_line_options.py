@@ -80,6 +80,17 @@ def test_numbers_and_their_nouns(capsys: Output) -> None:
     assert capsys.readouterr().out.splitlines()[-1] == "1 rule holds, 0 do not"
 
 
+@pytest.mark.parametrize(("before", "after", "words"), [
+    (3.1e-8, 2.94e-8, "31.000 ns -> 29.400 ns: 1.054x"), (2.84e-6, 2.81e-6, "2.840 us -> 2.810 us: 1.011x"),
+    (6.75e-5, 6.46e-5, "67.5 us -> 64.6 us: 1.045x"), (1e-6, 0.0, "1.000 us -> 0 ns: nothing is left to compute"),
+])
+def test_a_predicted_time_has_digits(before: float, after: float, words: str) -> None:
+    size = {"nodes": 1, "constant_bytes": 1}
+    report = {"target": {"name": "t", "threads": 1}, "before": size, "after": size, "chosen": "a", "steps": 1,
+              "predicted": {"before": before, "after": after, "source": "roofline"}}
+    assert f"predicted  {words} (sum of node times: roofline)" in summary(report).splitlines()
+
+
 @pytest.mark.parametrize(("after", "words"), [(0.143, "medians of all rounds"), (0.170, "speed changed meanwhile")])
 def test_the_speed_up_is_no_quotient_of_the_times(after: float, words: str) -> None:
     measured: Mapping[str, Any] = {"speed_up": 1.033, "low": 1.01, "high": 1.05, "verdict": "faster", "noise": 0.01,

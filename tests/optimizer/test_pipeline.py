@@ -45,6 +45,17 @@ def optimized(graph: Graph | Path, settings: dict[str, Any], **more: Any) -> Res
     return result
 
 
+def test_nothing_is_silent_where_the_input_or_the_normalized_graph_is_handed_back(settings: dict[str, Any]) -> None:
+    plain = optimized(parse_graph("graph opset 18 (x: float32[2]) -> (y) { y = Relu(x) }"), settings)
+    assert plain.report["unchanged"] and plain.report["predicted"] is None
+    lines = plain.summary().splitlines()
+    assert {"predicted  nothing: the input is handed back", "validated  nothing: the input is handed back"} <= {*lines}
+    twice = "graph opset 18 (x: float32[2]) -> (y) { a = Relu(x) b = Identity(a) c = Relu(x) y = MatMul(b, c) }"
+    cleaned = optimized(parse_graph(twice), {**settings, "stages": "normalize", "objective": "time"})
+    assert cleaned.report["chosen"] == "normalized"
+    assert cleaned.report["predicted"]["before"] > cleaned.report["predicted"]["after"] > 0
+
+
 def test_result_trace_and_report(settings: dict[str, Any]) -> None:
     graph = parse_graph(GRAPH)
     text = str(graph)
