@@ -45,6 +45,7 @@ class Reader:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.forms_asked = 0
+        self.untyped: set[int] = set()  # classes without a known type or rank in what was looked at, until it is read
         self._made: dict[int, set[int]] = {}
         self._groups: dict[int, dict[tuple[int, Row], tuple[Variant, Row]]] = {}
         self._fired: dict[int, dict[int, set[frozenset[tuple[int, ...]]]]] = {}
@@ -203,6 +204,8 @@ class Reader:
     def _bind(self, variant: Variant, row: Row, bindings: dict[str, Any]) -> bool:
         for variable, places in variant.places:
             operands = tuple(None if row[place] == ABSENT else self.operand(row[place]) for place in places)
+            self.untyped.update(row[place] for place, operand in zip(places, operands, strict=True)
+                                if operand is None and row[place] != ABSENT)
             if None in operands and not (variable.optional and row[places[0]] == ABSENT):
                 return False
             bindings[variable.name] = operands if variable.rest else operands[0]
@@ -233,6 +236,7 @@ class Reader:
         operands = tuple(None if arg == ABSENT else self.operand(arg) for arg in args)
         type_ = snapshot.types.get(snapshot.of(label))
         if type_ is None or type_.shape is None:
+            self.untyped.add(label)
             return None
         view = NodeView(pattern.op, snapshot.tables.attrs[attribute], operands, type_, label, output,
                         pattern.domain)

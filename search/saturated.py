@@ -108,9 +108,9 @@ class Saturated:
     def why_not(self, rule: str) -> list[str]:
         """What became of a rule: how often it matched, and why its guard refused, with a place for each reason."""
         matches = self.statistics["matches"].get(rule, 0)
-        if not matches:
-            return [f"{rule}: its pattern matches nowhere"]
         refused = self.refusals.get(rule, Refusals())
+        if not matches and not refused.counts:
+            return [f"{rule}: its pattern matches nowhere"]
         fired = sum(self.rules[firing.rule].name == rule for firing in self.firings)
         lines = [f"{rule}: {counted(matches, 'match', 'matches')}, fired {counted(fired, 'time')}"]
         for reason, count in refused.counts.items():

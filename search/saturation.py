@@ -88,10 +88,12 @@ class _Standing:
     pending: list[tuple[Variant, Row]] = field(default_factory=list)
     seen: set[tuple[int, Row]] = field(default_factory=set)
     retry: dict[tuple[int, Row], Variant] = field(default_factory=dict)  # refused, but a guard looked at forms
+    untyped: set[int] = field(default_factory=set)  # classes without a known type, as told
     held_until: int = 0
     times_held: int = 0
 
 
+UNTYPED = "its operators are there, but the element type or the rank of a value is not known"
 OVERFLOW = "a new constant would overflow although what it is computed from is finite"
 
 
@@ -227,6 +229,10 @@ class Saturation:
         if not rows and not rule.group:
             return False
         found = self.reader.groups(index, rule, rows) if rule.group else self.reader.singles(rule, rows)
+        for label in sorted(self.reader.untyped - standing.untyped):
+            self.outcome.refusals.setdefault(index, Refusals()).add(UNTYPED, (label,))
+        standing.untyped |= self.reader.untyped
+        self.reader.untyped.clear()
         limit = self.budget.matches << standing.times_held
         if len(found) > limit and not rule.group:
             standing.pending = [item for each in found[limit:] for item in each.rows]

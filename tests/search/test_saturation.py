@@ -110,6 +110,14 @@ def test_a_right_side_of_another_type_is_refused_with_its_reason() -> None:
     assert found.why_not("t-relu-relu") == ["t-relu-relu: its pattern matches nowhere"]
 
 
+def test_a_value_of_unknown_type_is_a_reason() -> None:
+    found = saturate(graph_of("graph opset 18 (x: float32[2]) -> (y) { t = my.domain.Foo(x) a = Relu(t) y = Relu(a) }"),
+                     [samples.t_relu_relu])
+    assert not found.firings
+    assert found.why_not("t-relu-relu")[-1].endswith("the element type or the rank of a value is not known; "
+                                                     "for example at t")
+
+
 def test_the_sentinel_names_the_rule_that_makes_two_sizes_equal() -> None:
     graph = graph_of("""graph opset 17 (x: float32[2, 3]) -> (a, b, c) {
         s = constant int64[1] [2]
