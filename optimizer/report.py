@@ -9,6 +9,7 @@ from typing import Any
 from graphs.ir import Graph, is_fused
 from graphs.wording import counted
 
+from .number_text import bytes_text
 from .roofline_report import table
 
 REPORT_VERSION = 1
@@ -42,7 +43,7 @@ def summary(report: Mapping[str, Any]) -> str:
              f"{counted(report['target'].get('threads', '?'), 'thread')})"]
     before, after = report["before"], report["after"]
     lines.append(f"nodes      {before['nodes']} -> {after['nodes']}")
-    lines.append(f"constants  {_bytes(before['constant_bytes'])} -> {_bytes(after['constant_bytes'])}")
+    lines.append(f"constants  {bytes_text(before['constant_bytes'])} -> {bytes_text(after['constant_bytes'])}")
     lines.append(f"predicted  {_predicted_text(report)}")
     lines += _measured_lines(report.get("measured"))
     for row in report.get("other_sizes", []):
@@ -126,7 +127,7 @@ def _special_lines(report: Mapping[str, Any]) -> list[str]:
 
 def memory_text(section: Mapping[str, Any]) -> str:
     """What a memory limit took, in one line."""
-    before, after, limit = (f"{section[name] / 2**20:.1f} MiB" for name in ("before", "after", "limit"))
+    before, after, limit = (bytes_text(section[name]) for name in ("before", "after", "limit"))
     text = f"{before} -> {after} of live values ({'limit' if section['met'] else 'not met: limit'} {limit})"
     if section["recomputed"]:
         text += f"; {counted(section['recomputed'], 'node')} run again"
@@ -178,11 +179,3 @@ def _seconds(value: float) -> str:
     if value >= 1e-6:
         return f"{value * 1e6:.{1 if value >= 1e-5 else 3}f} us"
     return f"{value * 1e9:.{1 if value >= 1e-7 else 3}f} ns" if value > 0 else "0 ns"
-
-
-def _bytes(value: float) -> str:
-    for unit in ("bytes", "KiB", "MiB"):
-        if value < 1024 or unit == "MiB":
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError

@@ -16,6 +16,7 @@ from optimizer import optimize
 from optimizer.normalize import normalize
 from optimizer.recompute import flushed, plan, within
 from optimizer.replay import replay
+from optimizer.report import memory_text
 from runtime import Session
 from runtime.training import SGD, mean_squared_error, training_step
 
@@ -175,6 +176,8 @@ def test_a_limit_on_the_command_line_of_a_run() -> None:
     assert memory["met"] and memory["recomputed"] > 0 and memory["after"] <= memory["limit"] == 0.6 * memory["before"]
     assert peak_activation_bytes(result.graph, SIZES) == memory["after"]
     assert "nodes run again" in result.summary()
+    small = {**memory, "before": 152, "after": 64 << 10, "limit": 3 << 20}
+    assert memory_text(small).startswith("152 bytes -> 64.0 KiB of live values (limit 3.0 MiB)")
     last = result.trace.steps[-1]
     assert (last["rule"], last["exactness"]) == ("recompute", "exact")
     again = replay(result.original, result.trace.steps)
