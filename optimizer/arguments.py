@@ -85,7 +85,7 @@ def parse_dims(rows: Sequence[str]) -> dict[str, list[int]]:
         sizes = text.split(",")
         if not name.strip() or not all(_SIZE.fullmatch(item.strip()) for item in sizes):
             raise InvalidOption(f"--dim {row}", "not of the form NAME=SIZE[,SIZE...]",
-                                "write for example --dim batch=1,8")
+                                "write for example --dim batch=1,8, and --dim once for each name")
         found[name.strip()] = [int(item) for item in sizes]
     return found
 
@@ -147,10 +147,10 @@ def optimize(
     objective: Annotated[str, typer.Option(help="time, nodes or memory")] = "time",
     effort: Annotated[str, typer.Option(help="low, normal or high")] = "normal",
     timeout: Annotated[float | None, typer.Option(help="seconds; the best so far is written")] = None,
-    opset: Annotated[int | None, typer.Option(help="write at this opset (default: the input's)")] = None,
+    opset: Annotated[int | None, typer.Option(help="write at this opset, 7 or newer (default: the input's)")] = None,
     inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input, for validation")] = None,
-    rtol: Annotated[float | None, typer.Option()] = None,
-    atol: Annotated[float | None, typer.Option()] = None,
+    rtol: Annotated[float | None, typer.Option(help="validate with a plain relative tolerance")] = None,
+    atol: Annotated[float | None, typer.Option(help="validate with a plain absolute tolerance")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="NAME=1,8: sizes to measure at; repeatable")] = None,
     fix_dim: Annotated[list[str] | None, typer.Option(
         help="NAME=8[,NAME=128]: make dimensions constant; the result takes no other sizes; repeatable")] = None,
@@ -188,8 +188,8 @@ def check(
     prove: Annotated[bool, typer.Option("--prove", help="also join both by rewriting and print the steps")] = False,
     precision: Annotated[str, typer.Option(help="exact, rounding, finite or approximate")] = "rounding",
     inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input")] = None,
-    rtol: Annotated[float | None, typer.Option()] = None,
-    atol: Annotated[float | None, typer.Option()] = None,
+    rtol: Annotated[float | None, typer.Option(help="validate with a plain relative tolerance")] = None,
+    atol: Annotated[float | None, typer.Option(help="validate with a plain absolute tolerance")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size to check at; repeatable")] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> int:

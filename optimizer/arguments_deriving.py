@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 Command = Callable[..., int]
 Model = Annotated[Path, typer.Argument(help="an ONNX file, or a graph as .json or .txt", show_default=False)]
@@ -17,6 +19,7 @@ Loss = Annotated[str, typer.Option(
 Output = Annotated[str, typer.Option(help="the value that mse or softmax-cross-entropy is of (default: the first)")]
 Labels = Annotated[bool, typer.Option("--labels", help="softmax-cross-entropy: the target holds int64 labels")]
 Optimize = Annotated[bool, typer.Option("--optimize", help="superoptimize it, with the options of egraft optimize")]
+ANYWAY = ("model", "out", "report", "server", "quiet", "dim", "inputs", "threads")  # that count without --optimize, too
 OWN = ("model", "out", "trace", "report", "server", "quiet")  # parameters of `optimize` that are no `Options`
 
 
@@ -86,11 +89,22 @@ def _with_usual(command: Command, optimize: Command, values: Callable[[Mapping[s
         return command(**given, **rest, fields=values(usual), make=make)
 
     whole.__doc__, whole.__name__ = command.__doc__, command.__name__
-    hints = {**get_type_hints(optimize, include_extras=True), **get_type_hints(command, include_extras=True)}
+    usual_hints = {name: _with_note(name, hint) for name, hint in get_type_hints(optimize, include_extras=True).items()}
+    hints = {**usual_hints, **get_type_hints(command, include_extras=True)}
     whole.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [each.replace(annotation=hints[each.name]) for each in (*own, *more)])
     whole.__annotations__ = {each.name: hints[each.name] for each in (*own, *more)}
     return whole
+
+
+def _with_note(name: str, hint: Any) -> Any:
+    """The annotation of an option of `optimize`, whose help says where it counts with --optimize only."""
+    described = getattr(hint, "__metadata__", ())
+    if name in ANYWAY or not described or not isinstance(described[0], OptionInfo) or not described[0].help:
+        return hint
+    noted = copy.copy(described[0])
+    noted.help = f"with --optimize: {noted.help}"
+    return Annotated[hint.__origin__, noted]
 
 
 def _do(kind: str, model: Path, out: Path, own: Mapping[str, Any], usual: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ from cost_model.signature import each_kind, spec_of
 from cost_model.sizes import default_measure_sizes, measure_size_sets
 from cost_model.targets import Target, resolve
 from cost_model.timings import Timings
+from graphs.canonical import newest_opset
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
 from graphs.onnx_io import writable
@@ -29,6 +30,9 @@ from .sizing import first_sizes, sizes_that_run
 
 if TYPE_CHECKING:
     from search.fusions import Explorer
+
+
+OLDEST_OPSET = 7  # older ones are read, and nothing is promised for them (docs/opsets.md)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +160,9 @@ def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) ->
 
 def _set_opset(graph: Graph, opset: int) -> None:
     """Write at another opset: only if every node can be written there."""
+    if opset != graph.opset and not OLDEST_OPSET <= opset <= newest_opset():
+        raise InvalidOption(f"--opset {opset}", "egraft does not write this opset",
+                            f"give {OLDEST_OPSET} to {newest_opset()}, the newest that the onnx package here knows")
     for each in graph.walk():
         for node in each.nodes:
             reason = writable(node, opset, each)

@@ -45,9 +45,7 @@ def _derivatives(facts: Mapping[str, Any]) -> list[str]:
     if facts["kind"] == "train-step":
         rows = facts["state"]
         whole = [f"{row['input']} -> {row['output']}" for row in rows]
-        numbers = ", ".join(f"{name} {value}" for name, value in facts["optimizer"].items()
-                            if name not in ("name", "counts"))
-        lines.append(f"optimizer  {facts['optimizer']['name']}: {numbers}")
+        lines.append(f"optimizer  {facts['optimizer']['name']}: {_settings(facts['optimizer'])}")
         lines.append(f"state      {sum(row['is'] == 'parameter' for row in rows)} parameters, "
                      f"{counted(len(rows), 'input')} with a next value: {_few(whole)}")
         if facts["frozen"]:
@@ -63,6 +61,18 @@ def _derivatives(facts: Mapping[str, Any]) -> list[str]:
     if zero:
         lines.append(f"zero       the gradient of {_few(zero)} was 0 wherever it was evaluated")
     return lines
+
+
+def _settings(optimizer: Mapping[str, Any]) -> str:
+    """`learning_rate 0.1, momentum 0.9`; those of the parameters that are no matrices (muon) behind a semicolon."""
+    whole, apart = [], ""
+    for name, value in optimizer.items():
+        if isinstance(value, Mapping):
+            apart += f"; {name} by adamw: {_settings(value)}"
+        elif name not in ("name", "counts"):
+            text = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            whole.append(f"{name} {text}")
+    return ", ".join(whole) + apart
 
 
 def _few(texts: Sequence[str]) -> str:

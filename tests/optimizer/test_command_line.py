@@ -204,6 +204,21 @@ def test_impossible_options(words: list[str], model: Path, tmp_path: Path, capsy
     assert not list((tmp_path / "results").iterdir())
 
 
+@pytest.mark.parametrize(("words", "told"), [
+    (["--opset", "999"], f"give 7 to {onnx.defs.onnx_opset_version()}"), (["--opset", "6"], "give 7 to"),
+    (["--dim", "a=1,b=2"], "--dim once for each name"),
+])
+def test_what_may_be_given_is_named(words: list[str], told: str, model: Path, tmp_path: Path, capsys: Output) -> None:
+    assert egraft("optimize", model, "-o", tmp_path / "out.onnx", "--target", "roofline", *words) == 2
+    one_line(capsys, told)
+
+
+def test_help_says_what_counts_with_optimize_only(capsys: Output) -> None:
+    assert egraft("grad", "--help") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "with --optimize: write at this opset, 7 or newer" in told and "<list[str]> NAME=1,8: sizes" in told
+
+
 def test_unwritable_places(model: Path, tmp_path: Path, capsys: Output) -> None:
     assert optimize(model, tmp_path / "no such folder" / "out.onnx") == 2
     one_line(capsys)

@@ -19,6 +19,7 @@ from graphs.text import parse_graph
 from optimizer.command_line import main
 from optimizer.deriving import TrainOptions, grad, iterations, train_step
 from optimizer.deriving.differences import place_of
+from optimizer.deriving.report import _settings
 from optimizer.deriving.run import optimizer_of
 from runtime.gradients import rows
 from runtime.gradients.rows import pointwise
@@ -171,6 +172,11 @@ def test_an_operator_without_a_row_is_named(tmp_path: Path, capsys: Output) -> N
     assert command("grad", tmp_path / "m.onnx", "--loss", "y", "--wrt", "x", "-o", tmp_path / "o.onnx") == 2
     found = capsys.readouterr().err
     assert "not-differentiable" in found and "Unique" in found and "--freeze" in found
+
+
+def test_the_settings_of_an_optimizer_are_words() -> None:
+    told = _settings({"name": "muon", "steps": 5, "numbers": [3.4, -4.8], "others": {"beta1": 0.9, "counts": True}})
+    assert told == "steps 5, numbers 3.4 -4.8; others by adamw: beta1 0.9"
 
 
 def test_numbers_reach_the_optimizer() -> None:
