@@ -23,6 +23,7 @@ _NUMBERS = (*_FLOATS, "int32", "int64", "int8", "uint8")
 _SWITCHES = frozenset({"keepdims", "transA", "transB", "ceil_mode", "count_include_pad", "noop_with_empty_axes",
                        "training_mode", "allowzero", "flatten", "select_last_index", "saturate", "exclude_outside",
                        "antialias", "stash_type"})
+INT64 = np.iinfo(np.int64)
 _SIZES: tuple[DimLike, ...] = (1, 2, 3, 4, 5, 7, 0, symbol("k"))
 
 
@@ -41,6 +42,9 @@ def mutated(graph: Graph, rng: Rng) -> Graph | None:
 def _finished(graph: Graph) -> Graph | None:
     graph.types = {name: graph.types[name] for name in graph.inputs}
     graph.declared = {**dict(graph.types)}
+    for node in graph.nodes:
+        if node.attrs.get("auto_pad", "NOTSET") != "NOTSET" and "pads" in node.attrs:
+            node.attrs["pads"] = None  # ONNX forbids both, and each runtime makes something else of them
     infer(graph)
     for node in graph.nodes:
         record = find(node.op, node.domain)
@@ -175,7 +179,8 @@ def _varied(value: object, rng: Rng) -> object:
             items[place] = _varied(items[place], rng)
         return tuple(items)
     if isinstance(value, int):
-        return int(value) + int(rng.choice([-1, 1, 1])) if rng.random() < 0.7 else int(not value)
+        near = int(value) + int(rng.choice([-1, 1, 1])) if rng.random() < 0.7 else int(not value)
+        return min(max(near, INT64.min), INT64.max)  # an attribute of ONNX is an int64
     if isinstance(value, float):
         return float(value) * float(rng.choice([2, -1, 0, 1.5, 0.25]))
     return value

@@ -109,11 +109,12 @@ def _run(todo: list[jobs.Case], log: Path, tally: Tally, folder: Path, processes
 def _show(record: jobs.Record, timings: str) -> None:
     """A failing graph as text, made smaller."""
     seed, kind = record["seed"], record["kind"]
-    graph, precision, objective = case(seed, kind)
     said = record["fault"] or record["dropped"]
-    print(f"\nseed {seed} {kind or 'plain'} ({precision}, {objective}): {said[:2000]}")
+    print(f"\nseed {seed} {kind or 'plain'}: {said[:2000]}")
     if record["fault"].startswith(("died", "fuzzer")):
-        return  # it would do so here
+        return  # it would do so here, perhaps while the graph is made
+    graph, precision, objective = case(seed, kind)
+    print(f"{precision}, {objective}")
 
     def found(candidate: Graph) -> str:
         try:
