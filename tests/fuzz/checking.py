@@ -13,10 +13,12 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
 
 from graphs import load
 from graphs.constants import Constant
 from graphs.dims import DimLike, evaluate, symbols
+from graphs.errors import InferenceError
 from graphs.ir import Graph
 from graphs.onnx_io import to_model_proto
 from graphs.types import TensorType
@@ -65,7 +67,8 @@ def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes"
         result = optimize(load(original.SerializeToString()), target="roofline", effort="low", timings=timings,
                           precision=precision, objective=objective)
     except Exception as error:
-        outcome.fault = f"crash: {type(error).__name__}: {error}"
+        outcome.invalid = isinstance(error, InferenceError) and _refused(graph, original, seed, apart)
+        outcome.fault = "" if outcome.invalid else f"crash: {type(error).__name__}: {error}"
         return outcome
     outcome.result, outcome.changed = result, bool(result.trace.steps)
     outcome.rules = [step["rule"] for step in result.trace.steps if step.get("kind") != "normalize"]
@@ -79,6 +82,20 @@ def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes"
     if again and not outcome.fault:
         outcome.fault, outcome.again = _again(result, precision, timings, objective)
     return outcome
+
+
+def _refused(graph: Graph, original: onnx.ModelProto, seed: int, apart: bool) -> bool:
+    """Whether ONNX Runtime refuses the original, not for want of a kernel, and the reference evaluator does not run it
+    either: the error that egraft reports is the model's own (a type that only becomes known once functions are inlined
+    or sizes computed)."""
+    feeds = feeds_of(graph, seed, 3, False)
+    ours, other = (_attempt(engine, original, feeds) for engine in (session_apart if apart else session, reference))
+    return isinstance(ours, str) and not _unsupported(ours) and isinstance(other, str)
+
+
+def _unsupported(refusal: str) -> bool:
+    """Whether a runtime lacks a kernel, or is not to be asked."""
+    return "NOT_IMPLEMENTED" in refusal or refusal.startswith("NotImplementedError")
 
 
 def _dropped(result: Result) -> str:
@@ -141,6 +158,8 @@ def _again(result: Result, precision: str, timings: str, objective: str) -> tupl
 
 def session(model: onnx.ModelProto) -> Run:
     """ONNX Runtime without its own optimizations."""
+    if _gives_iteration(model.graph):
+        raise NotImplementedError("ONNX Runtime 1.32.0 gives the number of runs for each iteration number")
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -148,6 +167,18 @@ def session(model: onnx.ModelProto) -> Run:
     made = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [each.name for each in model.graph.output]
     return lambda feeds: dict(zip(names, made.run(names, dict(feeds))))
+
+
+def _gives_iteration(graph: onnx.GraphProto) -> bool:
+    """Whether a Loop, at any depth, has its iteration number as a scan output without a node between."""
+    for node in graph.node:
+        for body in (each.g for each in node.attribute if each.HasField("g")):
+            if _gives_iteration(body):
+                return True
+            states = max(0, len(node.input) - 2)
+            if node.op_type == "Loop" and any(each.name == body.input[0].name for each in body.output[1 + states:]):
+                return True
+    return False
 
 
 def session_apart(model: onnx.ModelProto) -> Run:
@@ -173,6 +204,18 @@ def _answer(connection: Connection, model: onnx.ModelProto, feeds: Mapping[str, 
     connection.send(_attempt(session, model, feeds))
 
 
+class GlobalMaxPool(OpRun):
+    """The reference evaluator of onnx 1.23.2 reduces the axes rank - 2 and rank - 1, right for rank 4 alone. Its
+    GlobalAveragePool reduces all axes from 2 on, as the specification says."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray) -> tuple[np.ndarray]:
+        if x.ndim != 4:
+            raise NotImplementedError("the reference evaluator takes the maximum of other axes at ranks other than 4")
+        return (x.max(axis=(2, 3), keepdims=True),)
+
+
 def reference(model: onnx.ModelProto) -> Run:
     """The reference evaluator of ONNX."""
     if any(each.name == "epsilon" and each.f == 0 for node in model.graph.node for each in node.attribute):
@@ -180,7 +223,7 @@ def reference(model: onnx.ModelProto) -> Run:
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     if opset < 14 and any(node.op_type == "BatchNormalization" for node in model.graph.node):
         raise NotImplementedError("the reference evaluator mixes the mean of the batch into that of the model")
-    made = ReferenceEvaluator(model)
+    made = ReferenceEvaluator(model, new_ops=[GlobalMaxPool])
     names = [each.name for each in model.graph.output]
     loses = any(node.op_type in ("AveragePool", "Resize") for node in model.graph.node)
 
@@ -248,7 +291,7 @@ def _results(graph: Graph, result: Result, original: onnx.ModelProto, precision:
                 continue  # this engine cannot run the original
             after = _attempt(engine, made, feeds)
             if isinstance(after, str):
-                if "NOT_IMPLEMENTED" in after or engine is reference:
+                if _unsupported(after) or engine is reference:
                     continue  # a kernel is missing for a type
                 faults.append(f"{engine.__name__} refuses the result: {after[:300]}")
                 break

@@ -1,0 +1,69 @@
+"""What the fuzzer must not report: faults of the runtimes that it asks, and models that nothing runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphs.dims import DimLike
+from graphs.onnx_io import to_model_proto
+from graphs.text import parse_graph
+from rules.check.mutate import INT64, _finished, _varied
+
+from .__main__ import _show, case
+from .checking import examine, reference, session
+
+LOOP = ("m = constant int64[] 2 k = constant bool[] true y = Loop(m, k, body=graph (i: int64[], c: bool[]) -> "
+        "(d, %s) { d = Identity(c) t = Identity(i) })")
+
+
+def test_global_max_pool_of_other_ranks_is_not_asked() -> None:
+    def run(shape: tuple[DimLike, ...]) -> np.ndarray:
+        sizes = ", ".join(map(str, shape))
+        graph = parse_graph(f'graph "g" opset 18 (x: float32[{sizes}]) -> (y) {{ y = GlobalMaxPool(x) }}')
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)  # type: ignore[arg-type]
+        return reference(to_model_proto(graph))({"x": x})["y"]
+
+    assert run((1, 2, 2, 2)).reshape(-1).tolist() == [3, 7]
+    with pytest.raises(NotImplementedError):
+        run((1, 2, 3))
+
+
+@pytest.mark.parametrize("scan, asked", [("i", False), ("t", True)])
+def test_a_loop_that_gives_its_iteration_number(scan: str, asked: bool) -> None:
+    model = to_model_proto(parse_graph(f'graph "g" opset 18 () -> (y) {{ {LOOP % scan} }}'))
+    assert reference(model)({})["y"].reshape(-1).tolist() == [0, 1]
+    if asked:
+        assert session(model)({})["y"].tolist() == [0, 1]
+    else:
+        with pytest.raises(NotImplementedError, match="ONNX Runtime"):
+            session(model)({})
+
+
+@pytest.mark.parametrize("seed, kind", [(500225, "functions"), (501362, "mixed")])
+def test_a_model_that_nothing_runs_is_invalid(seed: int, kind: str, tmp_path: Path) -> None:
+    graph, precision, objective = case(seed, kind)
+    outcome = examine(graph, precision, str(tmp_path / "timings.db"), objective, seed)
+    assert outcome.invalid and not outcome.fault
+
+
+def test_attributes_stay_int64() -> None:
+    rng = np.random.default_rng(0)
+    found = {_varied(INT64.max, rng) for _ in range(50)} | {_varied(INT64.min, rng) for _ in range(50)}
+    assert all(isinstance(each, int) and INT64.min <= each <= INT64.max for each in found)
+    case(503109, "nested")  # was an OverflowError
+
+
+def test_auto_pad_has_no_pads_beside_it() -> None:
+    graph = parse_graph('graph "g" opset 18 (x: float32[1, 1, 5], w: float32[1, 1, 3]) -> (y) '
+                        '{ y = Conv(x, w, auto_pad="VALID", pads=[1, 1]) }')
+    made = _finished(graph)
+    assert made is not None and made.nodes[0].attrs["pads"] is None
+    assert made.types["y"].shape == (1, 1, 3)  # type: ignore[union-attr]
+
+
+def test_a_fault_of_the_generator_is_shown_without_making_the_graph(capsys: pytest.CaptureFixture[str]) -> None:
+    _show({"seed": 1, "kind": "no kind", "fault": "fuzzer: OverflowError: too large"}, "")
+    assert "fuzzer: OverflowError" in capsys.readouterr().out
