@@ -18,7 +18,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 
-from graphs.errors import InvalidOption
+from graphs.errors import InvalidModel, InvalidOption
+from graphs.sniffing import why_no_model
 from graphs.wording import counted
 from optimizer.deriving.options import Deriving, check_used
 
@@ -91,11 +92,20 @@ async def take(request: Request, mains: tuple[str, ...],
         reuse = flag(upload.fields, "reuse", True)
         number(upload.fields, "wait", 0.0, MAX_WAIT)
         kind, options = read(upload)
+        await run_in_threadpool(check_models, upload)
         job = await run_in_threadpool(new_job, service, upload, folder, kind, options, reuse)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return service, job, upload
+
+
+def check_models(upload: Upload) -> None:
+    """Raise InvalidModel for a file that cannot be a model, before a job is made of it."""
+    for part, file in upload.mains.items():
+        reason = None if part == "inputs" else why_no_model(upload.folder / file)
+        if reason is not None:
+            raise InvalidModel(file, reason, "give an ONNX model, or a graph in the JSON or text form")
 
 
 def job_options(upload: Upload) -> tuple[str, dict[str, Any]]:

@@ -12,9 +12,10 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from .options import MODELS
 
 if TYPE_CHECKING:
     from optimizer.deriving import Derived
+    from optimizer.progress import Event, Progress
     from optimizer.result import Result
 
 OUTCOME, REQUEST, PROGRESS, LOG = "outcome.json", "request.json", "progress.jsonl", "worker.log"
@@ -132,22 +134,12 @@ def _without_folder(problem: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def _make(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     from optimizer.deriving import Deriving, derive
     from optimizer.pipeline import optimize_file
-    from optimizer.progress import Event
 
     measures = request["options"].get("optimize", True)
     options = MODELS[request["kind"]](
         **request["options"], timings=request["timings"] if measures else None,
         inputs=str(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None)
-    with (folder / ATTEMPT / PROGRESS).open("a", encoding="utf-8") as lines:
-
-        behind = 0.0
-
-        def tell(event: Event) -> None:
-            nonlocal behind
-            behind = max(behind, event.share)  # a bar never runs backwards
-            lines.write(json.dumps(plain({**event.to_dict(), "progress": behind})) + "\n")
-            lines.flush()
-
+    with _telling(folder) as tell:
         model = folder / UPLOAD / request["model"]
         result: Result | Derived = derive(model, options, tell) if isinstance(options, Deriving) else (
             optimize_file(model, options, tell))
@@ -158,6 +150,21 @@ def _make(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     write_json(results / "report.json", report)
     write_json(results / "trace.json", result.trace.to_dict())
     return summary(report)
+
+
+@contextmanager
+def _telling(folder: Path) -> Iterator[Progress]:
+    """What writes the stages of a job where the service reads them."""
+    with (folder / ATTEMPT / PROGRESS).open("a", encoding="utf-8") as lines:
+        behind = 0.0
+
+        def tell(event: Event) -> None:
+            nonlocal behind
+            behind = max(behind, event.share)  # a bar never runs backwards
+            lines.write(json.dumps(plain({**event.to_dict(), "progress": behind})) + "\n")
+            lines.flush()
+
+        yield tell
 
 
 def summary(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,20 +208,34 @@ def _number(value: object) -> float:
 
 
 def _check(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
+    from optimizer.progress import Event
+
+    began = time.monotonic()
+    with _telling(folder) as tell:
+        return _compare(folder, request, lambda stage, share: tell(Event(stage, share, time.monotonic() - began)))
+
+
+def _compare(folder: Path, request: Mapping[str, Any],
+             enter: Callable[[str, float], None]) -> dict[str, Any]:
     from graphs import load
     from optimizer.commands import load_feeds
     from runtime.feeds import single_sizes
     from runtime.validation import validate
 
+    enter("load", 0.02)
     left, right = (load(folder / UPLOAD / request[part]) for part in ("a", "b"))
     feeds = load_feeds(folder / UPLOAD / request["inputs"]) if request.get("inputs") else None
     options = request["options"]
     sizes = single_sizes(left, options.get("dims", {})) or None
+    enter("validate", 0.1)
     found = validate(left, right, options.get("precision", "rounding"), feeds=feeds, seed=options.get("seed", 0),
                      sizes=sizes, rtol=options.get("rtol"), atol=options.get("atol"))
     report = found.to_dict()
+    if found.ok and options.get("prove"):
+        enter("prove", 0.5)
     proof = _proof(left, right, options) if found.ok and options.get("prove") else {}
     write_json(folder / ATTEMPT / RESULT / "report.json", {**report, **proof})
+    enter("done", 1.0)
     return {"equal": found.ok, "status": found.status, "text": found.summary(),
             **({"proved": proof["proof"]["joined"]} if proof else {})}
 

@@ -15,7 +15,9 @@ from .stream import STREAMED_BYTES, varint
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9  # field numbers
+_VERSIONS = ((1, _VARINT), (8, _LENGTH))  # of the format, of an operator set
 _LONGEST_VARINT = 10
+_MANY_FIELDS = 100_000  # more are not looked at
 
 
 class _Unusual(Exception):
@@ -136,3 +138,18 @@ def _array(file: BinaryIO, place: _Field) -> np.ndarray:
 
 def _tag(number: int) -> bytes:
     return varint(number << 3 | _LENGTH)
+
+
+def lacks_of_model(file: BinaryIO, size: int) -> str | None:
+    """Why a file of `size` bytes is no ModelProto, from its outermost fields alone; None where it may be one."""
+    seen: set[tuple[int, int]] = set()
+    try:
+        for count, each in enumerate(_fields(file, 0, size)):
+            seen.add((each.number, each.kind))
+            if count >= _MANY_FIELDS:
+                return None
+    except _Unusual:
+        return "this is no ONNX model, or it is cut short (truncated)"
+    if (_MODEL_GRAPH, _LENGTH) not in seen or seen.isdisjoint(_VERSIONS):
+        return "this is no ONNX model (it has no graph or no version), or it is cut short"
+    return None

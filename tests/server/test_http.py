@@ -10,13 +10,15 @@ import pytest
 from fastapi.testclient import TestClient
 
 from graphs.errors import EgraftError, InvalidOption
+from graphs.json_form import dumps
+from graphs.sniffing import why_no_model
 from optimizer.deriving import KINDS, TrainOptions
 from optimizer.remote import query_of
 from server.app import create_app
 from server.error_catalogue import EXAMPLES, entries, markdown
 from server.options import parameters, read_options
 from server.uploads import model_name, safe_name
-from tests.server.support import LOCAL, onnx_bytes
+from tests.server.support import LOCAL, onnx_bytes, tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -75,6 +77,31 @@ def test_names_of_parts_stay_inside(idle: TestClient, name: str) -> None:
     response = idle.post("/v1/jobs", files=files)
     assert response.status_code == 400, response.text
     assert response.json()["code"] == "bad-request"
+
+
+NO_MODELS = [
+    ("train.py", b"import torch\n\nmodel = None\n"), ("train.py", b"#!/usr/bin/env python\nimport torch\n"),
+    ("weights.pt", b"PK\x03\x04" + bytes(60)), ("m.onnx", onnx_bytes()[:-5]), ("m.onnx", b"\x08\x08"),
+    ("m.onnx", b'{"nodes": []}'), ("m.json", b"[1, 2]"), ("m.json", b'{"nodes": ['), ("m.txt", b"# a note\n graphic"),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), NO_MODELS)
+def test_what_cannot_be_a_model_becomes_no_job(idle: TestClient, name: str, content: bytes) -> None:
+    problem(idle.post("/v1/jobs", files={"model": (name, content)}), 400, "invalid-model")
+    files = {"a": ("a.onnx", onnx_bytes()), "b": (name, content)}
+    problem(idle.post("/v1/checks", files=files), 400, "invalid-model")
+    assert not idle.get("/v1/jobs").json()["jobs"]
+    assert not list(idle.app.state.service.store.incoming.iterdir())  # type: ignore[attr-defined]
+
+
+def test_what_may_be_a_model_is_no_reason(tmp_path: Path) -> None:
+    texts = {"a.txt": "\ufeff# one\n\n# two\n" + str(tiny()), "b.json": dumps(tiny()), "c.json": "{" + " " * (1 << 20)}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        assert why_no_model(tmp_path / name) is None
+    (tmp_path / "d.onnx").write_bytes(onnx_bytes() + b"\xf2\x07\x01a")  # a field of a later version
+    assert why_no_model(tmp_path / "d.onnx") is None
 
 
 def test_two_parts_of_one_name(idle: TestClient) -> None:

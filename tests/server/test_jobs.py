@@ -148,7 +148,8 @@ def the_list_is_paged(world: World) -> None:
 
 
 def not_a_model(world: World) -> None:
-    response = world.client.post("/v1/jobs", content=b"this is no model", params={"wait": "60"})
+    broken = b"\x08\x08" + b"\x3a\x04" + b"\xff\xff\xff\xff"  # a version, and a graph that is none
+    response = world.client.post("/v1/jobs", content=broken, params={"wait": "60"})
     assert response.status_code == 400 and response.headers["content-type"] == "application/problem+json"
     problem = response.json()
     assert problem["code"] == "invalid-model" and problem["type"] == "/docs/errors#invalid-model"
@@ -194,7 +195,9 @@ def a_check(world: World) -> None:
     response = world.client.post("/v1/checks", files=files, data={"precision": "exact"})
     assert response.status_code == 200, response.text
     assert response.json()["result"]["ok"] is True
-    assert world.client.get(response.json()["links"]["self"]).json()["summary"]["equal"] is True
+    found = world.client.get(response.json()["links"]["self"]).json()
+    assert found["summary"]["equal"] is True
+    assert found["progress"]["stage"] == "done" and found["progress"]["progress"] == 1.0
     assert json.dumps(response.json()["result"]["outputs"])
 
 
