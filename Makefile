@@ -34,7 +34,8 @@ help: ## list the targets
 	    echo "egraft needs Python 3.11 or newer with venv; name one with: make PYTHON=/path/to/python3" >&2; exit 1; \
 	fi; \
 	echo "setting up .venv with $$($$python --version)"; \
-	[ -x $(BIN)/python ] || $$python -m venv .venv
+	[ -x $(BIN)/python ] || $$python -m venv .venv; \
+	echo "installing $$(grep -cE '^[A-Za-z0-9]' requirements.lock) packages with pip into .venv: this may take some minutes, and pip says nothing meanwhile"
 	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps -r requirements.lock
 	$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
