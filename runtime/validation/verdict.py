@@ -51,6 +51,8 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
         result.status, result.reason = FAILED, reason
         return result
     terms = Terms(exactness, rtol, atol)
+    if executor is None:
+        original, optimized = _with_bodies(original), _with_bodies(optimized)
     pins = find_pins(original, optimized)
     pins.types.update(types_of_all(original, [pin.original for pin in pins.pairs if pin.kind == OPAQUE]))
     parts = split(original, optimized, pins, pins.types) if feeds is None and executor is None else None
@@ -66,6 +68,22 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
     verdict = _whole(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor)
     verdict.notes += result.notes
     return verdict
+
+
+def _with_bodies(graph: Graph) -> Graph:
+    """The graph with the bodies of functions in the place of calls: what is random or cannot be executed within them
+    has its partner in the other graph, whether that calls them or not.
+    """
+    if not graph.functions:
+        return graph
+    from graphs.onnx_io import inline_functions
+
+    from ..fusion import is_fused_call
+
+    opened = graph.copy()
+    inline_functions(opened, frozenset((node.domain, node.op, node.overload) for each in graph.walk()
+                                       for node in each.nodes if is_fused_call(node)))
+    return opened
 
 
 def _whole(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,
