@@ -1,14 +1,14 @@
-"""Rules that graphs of gradients need: signs that move, and the cross-entropy of a Softmax."""
+"""Rules that graphs of gradients need: signs that move, the cross-entropy of a Softmax, masks."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from graphs.constants import Constant
-from graphs.dtypes import numpy_dtype
+from graphs.dtypes import ONNX_NUMBER, numpy_dtype
 
 from .declare import Match, Operand, Outcome, refuse, rule, term
-from .values import COMMON_FLOATS, is_float, number
+from .values import COMMON_FLOATS, is_float, is_number, number
 
 FAMILY = "training"
 _X = "graph opset 18 (x: float32[n, 4], z: float32[n, 4]) -> (y)"
@@ -108,3 +108,22 @@ def scale_by_scattered(m: Match) -> Outcome:
     if m.i.shape != (*shape[:axis], 1, *shape[axis + 1 :]) or m.x.shape != m.root.type.shape:
         return refuse("not one place in each line, or the other factor is smaller than the product")
     return {"c": np.array(value).astype(numpy_dtype(m.z.dtype))}
+
+
+# Masks -----------------------------------------------------------------------------------------------------
+
+
+@rule(
+    family=FAMILY, exactness="finite", zero_sign=True,
+    meaning="What a mask lets through, and zero elsewhere, is a product with the mask as a number (0 times infinity is "
+            "NaN).",
+    before="Where(c, x, $z)",
+    example=f"{_X} {{ o = constant float32[] 0 c = Greater(z, o) y = Where(c, x, o) }}",
+    near_miss=f"{_X} {{ o = constant float32[] 1 c = Greater(z, o) y = Where(c, x, o) }}",
+)
+def where_as_product(m: Match) -> Outcome:
+    if not is_number(m.z, 0.0) or not is_float(m.x):
+        return refuse("not floats, or another number than zero elsewhere")
+    if m.c.shape != m.root.type.shape or m.x.shape != m.root.type.shape:
+        return refuse("the mask or what it lets through is smaller than the result")
+    return term("Mul", m.x, term("Cast", m.c, to=ONNX_NUMBER[m.x.dtype]))
