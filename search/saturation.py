@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rules.declare import Refusal, Rule
-from rules.engine import fire
+from rules.engine import Built, fire
 
 from .blame import blamed_rules
 from .budget import Budget
@@ -94,6 +94,7 @@ class _Standing:
 
 
 UNTYPED = "its operators are there, but the element type or the rank of a value is not known"
+SETTLED = "the value is a constant, which needs no other form"
 OVERFLOW = "a new constant would overflow although what it is computed from is finite"
 
 
@@ -278,6 +279,10 @@ class Saturation:
             if self.reader.forms_asked != looked:
                 for variant, row in found.rows:
                     self.standing[index].retry[variant.number, row] = variant
+            return
+        settled = all(self.snapshot.of(root) in self.snapshot.settled for root in found.roots)
+        if settled and any(isinstance(replacement, Built) for replacement in answer):
+            refusals.add(SETTLED, found.roots)
             return
         built: list[int] = []
         pairs = [(root, self.snapshot.insert(replacement, built))

@@ -53,6 +53,7 @@ class Snapshot:
         self.known: dict[Key, int] = {}  # hash-consing: what a node is -> its first label
         self.types: dict[int, TensorType | None] = {}
         self.constant: set[int] = set()
+        self.settled: set[int] = set()  # constants that need no other form
         self.told: set[int] = set()
         self._swaps: set[Term] = set()
         self.conflicts: list[tuple[tuple[int, int], tuple[str, str]]] = []
@@ -78,7 +79,18 @@ class Snapshot:
             pairs = self.contents.equal(classes, self.constant)
             self.computed += pairs
             news.equal += pairs
+        self.settled = {class_ for class_ in self.constant if self._settled(class_)}
         return news
+
+    def _settled(self, class_: int) -> bool:
+        """A constant class of which no new form is of use: the model stores it, or only rules made it and folding will
+        compute it whatever its form is (what the graph came with unfolded is not to be folded). Without this
+        0 = 0 + 0 = 0 * c = 0 * (c + c) goes on for ever. Proofs look at all forms of what is not stored."""
+        members, bounds = self.members[class_], self.tables.bounds
+        leaves = (self.tables.leaf_of(label) for label in members)
+        if any(leaf is not None and leaf.kind == "constant" for leaf in leaves):
+            return True
+        return self.contents is None and bool(bounds) and min(members) >= bounds[-1]
 
     def _type(self, mine: int, label: int) -> None:
         type_ = self.tables.types[label]

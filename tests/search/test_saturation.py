@@ -21,6 +21,7 @@ from search.budget import LOW
 from search.child import Job, RuleName, path_of
 from search.encode import encode
 from search.saturation import OVERFLOW, Refusals
+from search.terms import SMALL
 from search.worker import Worker
 from tests.search import samples, samples_bad
 from tests.search.samples import SOUND, graph_of
@@ -282,3 +283,20 @@ def test_members_that_nothing_derives_from_each_other_are_joined_at_once() -> No
     found = saturate(graph, [rule for rule in all_rules() if rule.name == "join-matmuls"])
     (firing,) = found.firings
     assert [found.classes[root] for root, _ in firing.roots] == [found.class_of("p"), found.class_of("q")]
+
+
+@pytest.mark.parametrize(("shift", "root"), [("0", "1.41421"), ("0", "-1.41421"), ("-0", "1.41421"), ("1", "1.41421")])
+def test_forms_of_a_constant_do_not_grow_without_end(shift: str, root: str) -> None:
+    """0 = 0 + 0 = 0 * c = 0 * (c + c): biases of zero in a DistilBERT made 10^6 matches in the tenth iteration."""
+    columns = SMALL + 1  # the elements of larger constants are not known
+    found = saturate(graph_of(f"""graph opset 17 (x: float32[2, 3, 1]) -> (y) {{
+        w = constant float32[1, {columns}] [{", ".join(map(str, range(columns)))}]
+        b = constant float32[{columns}] [{", ".join([shift] * columns)}]
+        root = constant float32[] {root}
+        p = MatMul(x, w)
+        u = Add(p, b)
+        v = Div(u, root)
+        y = Erf(v)
+    }}"""), all_rules(), Budget(iterations=10))
+    assert found.stop == "saturated"
+    assert len(found.tables.terms) < 100
