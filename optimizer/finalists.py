@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cost_model.signature import graph_digest
 from cost_model.targets import Unsupported
 from graphs.errors import EgraftError
 from graphs.ir import Graph
+from graphs.onnx_io import with_bodies
 from runtime.feeds import draw
 
 from .candidates import Improved
@@ -41,6 +43,11 @@ class Finalist:
     steps: Callable[[], list[dict[str, Any]]]
     predicted: float | None = None
     failure: str = ""
+
+    @cached_property
+    def opened(self) -> Graph:
+        """The graph as it runs: a call of a function counts as the nodes of its body."""
+        return with_bodies(self.graph)
 
 
 @dataclass
@@ -96,7 +103,7 @@ def by_simplicity(entries: list[Finalist], predicted_input: float | None = None)
             entry.predicted * PREDICTION_SLACK < predicted_input)
         return 0 if faster else 2
 
-    return sorted(entries, key=lambda entry: (entry.graph.node_count(), constant_bytes(entry.graph), rank(entry)))
+    return sorted(entries, key=lambda entry: (entry.opened.node_count(), constant_bytes(entry.graph), rank(entry)))
 
 
 def race(entries: list[Finalist], context: Context, predicted_input: float | None = None) -> Outcome:
@@ -163,8 +170,8 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
     for entry in fit:
         if entry.name in credible and comparison.results[entry.name].verdict != "slower":
             continue
-        fewer = entry.graph.node_count() < original.graph.node_count()
-        if (fewer and _predicted_not_slower(entry, predicted_input)) or dominates(entry.graph, original.graph,
+        fewer = entry.opened.node_count() < original.opened.node_count()
+        if (fewer and _predicted_not_slower(entry, predicted_input)) or dominates(entry.opened, original.opened,
                                                                                   context.sizes):
             leaner.add(entry.name)
         elif entry.predicted is None or predicted_input is None or (
@@ -209,7 +216,7 @@ def _leaner(chosen: str, preference: list[str], by_name: Mapping[str, Finalist],
     results = comparison.results
     for name in preference[: preference.index(chosen)]:
         close = results[name].verdict != "slower" and results[name].ratio <= results[chosen].ratio * (1 + EQUAL_HIGH)
-        if close and dominates(by_name[name].graph, by_name[chosen].graph, sizes):
+        if close and dominates(by_name[name].opened, by_name[chosen].opened, sizes):
             return name
     return chosen
 
@@ -242,7 +249,7 @@ def _at_other_sizes(ranked: list[Finalist], original: Finalist,
         for sizes in context.more_sizes if entry.name != INPUT else ():
             comparison, _, note = measure_whole([original, entry], context, sizes)
             if comparison is not None and comparison.samples and _is_slower(entry, comparison) and dominates(
-                    entry.graph, original.graph, sizes):
+                    entry.opened, original.opened, sizes):
                 again, _, _ = measure_whole([original, entry], context, sizes, look=2)
                 comparison = comparison if again is None else second_look(comparison, again)
             found = None if comparison is None else comparison.results.get(entry.name)

@@ -43,6 +43,17 @@ def inline_functions(graph: Graph, keep: frozenset[tuple[str, str, str]] = froze
     return inliner.done
 
 
+def with_bodies(graph: Graph, keep: frozenset[tuple[str, str, str]] = frozenset()) -> Graph:
+    """What a graph computes without calls: a copy with the bodies of functions in their place (but for `keep`), the
+    graph itself where it has no functions.
+    """
+    if not graph.functions:
+        return graph
+    opened = graph.copy()
+    inline_functions(opened, keep)
+    return opened
+
+
 def _key(node: Node) -> tuple[str, str, str]:
     return node.domain, node.op, node.overload
 

@@ -52,7 +52,7 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
         return result
     terms = Terms(exactness, rtol, atol)
     if executor is None:
-        original, optimized = _with_bodies(original), _with_bodies(optimized)
+        original, optimized = _opened(original), _opened(optimized)
     pins = find_pins(original, optimized)
     pins.types.update(types_of_all(original, [pin.original for pin in pins.pairs if pin.kind == OPAQUE]))
     parts = split(original, optimized, pins, pins.types) if feeds is None and executor is None else None
@@ -70,20 +70,18 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
     return verdict
 
 
-def _with_bodies(graph: Graph) -> Graph:
+def _opened(graph: Graph) -> Graph:
     """The graph with the bodies of functions in the place of calls: what is random or cannot be executed within them
     has its partner in the other graph, whether that calls them or not.
     """
     if not graph.functions:
         return graph
-    from graphs.onnx_io import inline_functions
+    from graphs.onnx_io import with_bodies
 
     from ..fusion import is_fused_call
 
-    opened = graph.copy()
-    inline_functions(opened, frozenset((node.domain, node.op, node.overload) for each in graph.walk()
-                                       for node in each.nodes if is_fused_call(node)))
-    return opened
+    return with_bodies(graph, frozenset((node.domain, node.op, node.overload) for each in graph.walk()
+                                        for node in each.nodes if is_fused_call(node)))
 
 
 def _whole(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,

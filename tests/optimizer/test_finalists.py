@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from cost_model.targets.base import Runner, Unsupported
 from cost_model.timings import Timings
+from graphs import load
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph
@@ -110,6 +112,19 @@ def test_nothing_is_rewritten_for_nothing(tmp_path: Path) -> None:
     """As many operators, and measured as fast: only what is predicted to be faster takes the input's place."""
     assert looked(tmp_path, OTHER, [(10.0,)], 10 * MICROSECOND)[:2] == (INPUT, 1)
     assert looked(tmp_path / "b", OTHER, [(10.0,)], 8 * MICROSECOND)[:2] == ("new", 1)
+
+
+CALL = """<ir_version: 9, opset_import: ["" : 18, "f" : 1]> g (float[2, 4] x) => (float[2, 4] y) { y = f.f(x) }
+<domain: "f", opset_import: ["" : 18]> f (a) => (b) { c = Neg(a) d = Neg(c) e = Abs(d) b = Relu(e) }"""
+
+
+def test_a_call_counts_as_the_nodes_of_its_body() -> None:
+    """One node that stands for four is not simpler than two; and these two are all among the four."""
+    entries = [Finalist(INPUT, load(onnx.parser.parse_model(CALL).SerializeToString()), list),
+               Finalist("fewer", graph_of(f"{HEAD} a = Abs(x) y = Relu(a) }}"), list)]
+    assert [entry.name for entry in finalists.by_simplicity(entries)] == ["fewer", INPUT]
+    assert dominates(entries[1].opened, entries[0].opened, {})
+    assert entries[0].graph.node_count() == 1 and entries[1].opened is entries[1].graph
 
 
 @pytest.mark.parametrize(("leaner", "winner"), [(9.4, "leaner"), (9.8, "fastest")])
