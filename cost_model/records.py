@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 from .fingerprint import version_of
 
-Kind = Literal["node", "graph", "verdict", "peak", "fusion", "neighbourhood", "kernels"]
+Kind = Literal["node", "graph", "verdict", "peak", "fusion", "neighbourhood", "kernels", "sizes"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import onnx
@@ -23,6 +24,29 @@ _OPTION = onnx.defs.OpSchema.FormalParameterOption
 TypeOf = Callable[[str], Type | None]
 
 
+# Each question to a schema copies what it is asked for, so answers are kept.
+
+
+@lru_cache(maxsize=4096)
+def formal_attributes(found: onnx.defs.OpSchema) -> Mapping[str, onnx.defs.OpSchema.Attribute]:
+    """The attributes that a schema states, by name."""
+    return found.attributes
+
+
+@lru_cache(maxsize=16384)
+def input_types(found: onnx.defs.OpSchema, index: int) -> Collection[str]:
+    """The types that a schema allows at an input position, which it has."""
+    formal = formal_input(found, index)
+    return () if formal is None else frozenset(formal.types)
+
+
+@lru_cache(maxsize=16384)
+def input_dtypes(found: onnx.defs.OpSchema, index: int) -> Sequence[str]:
+    """The element types that a schema allows at an input position."""
+    return tuple(name for name in dtypes.ONNX_NUMBER if dtypes.schema_type(name) in input_types(found, index))
+
+
+@lru_cache(maxsize=16384)
 def formal_input(found: onnx.defs.OpSchema, index: int) -> onnx.defs.OpSchema.FormalParameter | None:
     """The formal parameter of an input position, the last one again where that is variadic."""
     if index < len(found.inputs):
@@ -76,10 +100,10 @@ def _stated_attributes(node: Node, found: onnx.defs.OpSchema | None) -> dict[str
     if not found.min_input <= len(node.inputs) <= found.max_input or len(node.outputs) > found.max_output:
         return None
     for name, value in attrs.items():
-        formal = found.attributes.get(name)
+        formal = formal_attributes(found).get(name)
         if formal is not None and not _fits(value, formal.type):
             return None
-    for name, formal in found.attributes.items():
+    for name, formal in formal_attributes(found).items():
         if name not in attrs and formal.default_value.type:
             attrs[name] = schema_default(formal)
     return attrs
@@ -112,7 +136,7 @@ def _promote(record: Operator, node: Node, attrs: dict[str, object], found: onnx
     for name, index in record.static.items():
         if index >= len(inputs) or not inputs[index]:
             continue
-        if found is not None and name in found.attributes:
+        if found is not None and name in formal_attributes(found):
             continue  # at this version the input of that number is something else
         constant = constant_of(inputs[index])
         value = RUNTIME if constant is None else static_value(record, name, constant)
@@ -191,7 +215,7 @@ def _write_known(node: Node, record: Operator, found: onnx.defs.OpSchema, attrs:
                  type_of: TypeOf) -> Written | str:
     done = Written(inputs=list(node.inputs))
     for name, value in attrs.items():
-        formal = found.attributes.get(name)
+        formal = formal_attributes(found).get(name)
         if formal is not None:
             if value is RUNTIME:
                 return f"{node.op} at opset {opset} needs a constant {name}"
@@ -265,7 +289,7 @@ def _static_dtype(node: Node, found: onnx.defs.OpSchema, index: int, value: obje
     formal = formal_input(found, index)
     if formal is None:
         return None
-    allowed = [name for name in dtypes.ONNX_NUMBER if dtypes.schema_type(name) in formal.types]
+    allowed = input_dtypes(found, index)
     if len(allowed) == 1:
         return allowed[0]
     tied = False
@@ -332,7 +356,8 @@ def _input_problem(node: Node, found: onnx.defs.OpSchema, done: Written, opset: 
     for index, given in enumerate(done.inputs):
         formal = formal_input(found, index)
         type_ = type_of(given) if isinstance(given, str) and given else None
-        if formal is not None and isinstance(type_, TensorType) and dtypes.schema_type(type_.dtype) not in formal.types:
+        if formal is not None and isinstance(type_, TensorType) and dtypes.schema_type(type_.dtype) not in input_types(
+                found, index):
             return f"{node.op} at opset {opset} takes no {type_.dtype}"
     return None
 

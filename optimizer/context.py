@@ -131,9 +131,9 @@ def open_context(graph: Graph, options: Options) -> Context:
              if allowed(rule.exactness, options.precision) and rule.name not in options.disabled_rules]
     threads = options.threads or default_threads(graph, options.dims, target)
     feeds = load_feeds(Path(options.inputs)) if options.inputs is not None else None
-    sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed)
-    effort = EFFORTS[options.effort]
     timings = Timings(options.timings, frozen=options.frozen)
+    sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed, timings)
+    effort = EFFORTS[options.effort]
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
     more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []

@@ -11,7 +11,6 @@ from graphs import save
 from graphs.dims import evaluate
 from graphs.ir import Graph
 from runtime.buckets import VERSION
-from runtime.fusion import as_functions
 
 from .piecewise import Variant, places
 
@@ -25,6 +24,8 @@ def is_manifest(path: str | Path) -> bool:
 
 def save_manifest(general: Graph, variants: Sequence[Variant], path: str | Path) -> None:
     """Write the general graph and the variants beside the manifest, and the manifest last."""
+    from runtime.fusion import as_functions
+
     from .result import write_text
 
     place = Path(path)

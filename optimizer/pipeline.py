@@ -31,8 +31,7 @@ from .progress import Clock, Progress
 from .reporting import assemble
 from .result import Result, Trace
 from .rewriting import BODIES, improve_graph
-from .stepcosts import add_costs
-from .steperrors import add_errors
+from .stepnotes import add_notes
 from .validating import first_valid, guilty_step
 
 UNPACKED = "The bodies of fused nodes, which are for egraft:cpu, take their places."
@@ -106,8 +105,7 @@ class Pipeline:
         self.clock.enter("report")
         steps = winner.steps()
         try:
-            add_costs(self.original, steps, self.context.costs)
-            add_errors(self.original, steps, self.context)
+            add_notes(self.original, steps, self.context)
         except EgraftError as error:  # the result is right without it; the defect is reported, not hidden
             self.context.warn(f"the trace does not replay ({error.where}: {error.found}): a defect of egraft, "
                               "please report it")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from itertools import islice
 
 import numpy as np
 
+from cost_model.signature import graph_digest
 from cost_model.sizes import default_measure_sizes, sizes_of_feeds
 from cost_model.targets import Target, Unsupported
 from cost_model.targets.base import prepared
+from cost_model.timings import Timings
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from runtime.feeds import draw, input_symbols, size_candidates
@@ -18,18 +22,40 @@ from .report import constant_bytes
 
 CHECKED_BYTES = 64 << 20  # constants of a model that is tried out beforehand; larger ones only when measuring failed
 TRIES = 60
+LEAST_SECONDS = 1e-6  # a processor clock may not have moved
 LONGER = (256, 576, 1024)  # windows of audio, most of all
 
 
 def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.ndarray] | None, target: Target,
-                threads: int, seed: int) -> dict[str, int]:
-    """The sizes that a run starts with: those of the user's data, else the defaults; small models are tried out."""
+                threads: int, seed: int, timings: Timings | None = None) -> dict[str, int]:
+    """The sizes that a run starts with: those of the user's data, else the defaults; small models are tried out, once
+    where `timings` remembers what came of it."""
     sizes = default_measure_sizes(graph, dims)  # refuses names that no input has
     if feeds is not None:
         return sizes_of_feeds(graph, feeds)
     if not target.measures or constant_bytes(graph) > CHECKED_BYTES:
         return sizes
-    return sizes_that_run(graph, sizes, dims, target, threads, seed) or sizes
+    key = f"sizes {graph_digest(graph)} wanted={json.dumps([sizes, dims, seed], sort_keys=True)}"
+    known = None if timings is None else _recalled(timings, key, target, sizes)
+    if known is not None:
+        return known
+    start = time.process_time()
+    found = sizes_that_run(graph, sizes, dims, target, threads, seed)
+    if found is not None and timings is not None:
+        seconds = max(time.process_time() - start, LEAST_SECONDS)
+        timings.add(key, target.name, target.fingerprint, "sizes", [seconds], seconds, {"sizes": found})
+    return found or sizes
+
+
+def _recalled(timings: Timings, key: str, target: Target, wanted: dict[str, int]) -> dict[str, int] | None:
+    """The sizes that an earlier run found; also in a frozen database it is no fault not to know them."""
+    if timings.peek(key, target.name, target.fingerprint) is None:
+        return None
+    found = timings.get(key, target.name, target.fingerprint)
+    sizes = found.note.get("sizes") if found is not None else None
+    fits = isinstance(sizes, dict) and sizes.keys() == wanted.keys() and all(
+        isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes.values())
+    return {name: sizes[name] for name in wanted} if fits and isinstance(sizes, dict) else None
 
 
 def sizes_that_run(graph: Graph, wanted: dict[str, int], dims: dict[str, list[int]], target: Target, threads: int,

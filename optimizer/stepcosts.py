@@ -1,25 +1,22 @@
-"""Predicted seconds of the graph before and after each step of a trace."""
+"""Predicted seconds of a graph that changes step by step."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
 from cost_model.node_costs import NodeCosts
 from graphs.ir import Graph, Node
 from graphs.unpacking import stays
 from search.steps import Rewriter
 
-from . import journal
-from .replay import Stored, rewrite_of
-
 SUM_OF_TIMES = "sum of node times: "  # what a predicted time is
 FREE = (0.0, "")  # what a node over constants costs
+_UNIT = 1074  # 2**-1074 divides every float, so that a sum that is kept up to date stays exact
 
 
-class _Total:
+class Total:
     """The predicted seconds of a graph that changes: only nodes that changed are priced again."""
 
     def __init__(self, graph: Graph, costs: NodeCosts) -> None:
@@ -31,12 +28,13 @@ class _Total:
         self.graph = graph
         self._rewriter: Rewriter | None = None
         self._prices: dict[int, tuple[float, str]] = {}
+        self._sum = 0  # of all prices, exact, in units of 2**-_UNIT seconds
         self._constant = set(graph.constants)
         for node in graph.nodes:  # they are in order
             read = node.uses
             folded = bool(read) and self._constant.issuperset(read) and not stays(graph, node)
             self._constant.update(node.outputs if folded else ())
-            self._prices[id(node)] = FREE if folded else self._cost(graph, node)
+            self._put(node, FREE if folded else self._cost(graph, node))
 
     @property
     def rewriter(self) -> Rewriter:
@@ -52,7 +50,7 @@ class _Total:
         from."""
         self._constant.update(self.rewriter.graph.constants)
         touched = self._price(self.rewriter.changed)
-        touched += [self._prices.pop(id(node), FREE) for node in self.rewriter.removed]
+        touched += [self._drop(node) for node in self.rewriter.removed]
         return sources_of(touched)
 
     def prices(self) -> Counter[tuple[float, str]]:
@@ -62,7 +60,18 @@ class _Total:
     @property
     def seconds(self) -> float:
         """Of the whole graph, the same in whatever order the nodes came."""
-        return math.fsum(seconds for seconds, _ in self._prices.values())
+        return self._sum / (1 << _UNIT)
+
+    def _put(self, node: Node, price: tuple[float, str]) -> None:
+        self._drop(node)
+        self._prices[id(node)] = price
+        self._sum += _exact(price[0])
+
+    def _drop(self, node: Node) -> tuple[float, str]:
+        """Forget the price of a node; that price."""
+        price = self._prices.pop(id(node), FREE)
+        self._sum -= _exact(price[0])
+        return price
 
     def _price(self, nodes: Iterable[Node]) -> list[tuple[float, str]]:
         """Price some nodes; the prices that are paid no more, and those that came in their place."""
@@ -80,7 +89,7 @@ class _Total:
                 waiting += [reader for name in outputs for reader in uses.readers(name) if id(reader) in self._prices]
             new, old = FREE if folded else self._cost(graph, node), self._prices.get(id(node), FREE)
             touched += [old, new] if old != new else []
-            self._prices[id(node)] = new
+            self._put(node, new)
         return touched
 
     def _cost(self, graph: Graph, node: Node) -> tuple[float, str]:
@@ -93,32 +102,6 @@ def sources_of(prices: Iterable[tuple[float, str]]) -> str:
     return "/".join(sorted({source for seconds, source in prices if seconds}))
 
 
-def add_costs(graph: Graph, steps: list[dict[str, Any]], costs: NodeCosts) -> None:
-    """Write `cost_before` and `cost_after` (predicted seconds of the whole graph), `cost_source`, and `change_source`
-    (where the times of those nodes come from that the step took away or put in) into each step, in place.
-
-    `graph` is where the trace starts.
-    """
-    if not steps:
-        return
-    stored = Stored(graph)
-    total = _Total(graph, costs)
-    before, patched = total.seconds, False
-    for step in steps:
-        if step["patch"].get("kind") == "diff":
-            if patched:  # else what is dead is part of the difference
-                graph = total.rewriter.finish()
-            graph, patched = journal.apply(graph, step["patch"]), False
-            stored.see(graph)
-            old = total.prices()
-            total.start(graph)
-            new = total.prices()
-            step["change_source"] = sources_of([*(old - new), *(new - old)])
-        else:
-            total.rewriter.apply(rewrite_of(step, stored).patch)
-            step["change_source"] = total.price_changes()
-            patched = True
-        after = total.seconds
-        step["cost_before"], step["cost_after"] = before, after
-        step["cost_source"] = SUM_OF_TIMES + "/".join(sorted(costs.sources()))
-        before = after
+def _exact(seconds: float) -> int:
+    numerator, denominator = seconds.as_integer_ratio()
+    return (numerator << _UNIT) // denominator

@@ -6,7 +6,7 @@ steps replaced stands in with the value that it replaced), so that an error is o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -15,48 +15,17 @@ from cost_model.roofline import graph_roofline
 from graphs.ir import Graph, Node
 from runtime.execute import evaluate
 from runtime.feeds import default_sizes, draw
-from search.steps import Patch, Rewriter
+from search.steps import Patch
 
 from . import journal
 from .context import Context
-from .replay import Stored, rewrite_of
 
 # So that a trace costs little more than the run: what is beyond has no errors in its trace (validation is separate).
 MOST_OPERATIONS = 8e9
 MOST_BYTES = 1 << 29
 
 
-def add_errors(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -> None:
-    """Write `error` into each step, in place: `{"value", "absolute", "relative", "changed"}` of the value that moved
-    most, or None where nothing could be compared.
-
-    `absolute` is the largest difference of an element, `relative` its share of the largest element; both are None where
-    NaN or infinities stand elsewhere, and for values that are no numbers. `changed` counts the elements that are not
-    equal (NaN is NaN, and -0 is 0). `graph` is where the trace starts. Raises ParseError where it does not replay.
-    """
-    for step in steps:
-        step["error"] = None
-    run = _run(graph, context) if steps else None
-    if run is None:
-        return
-    stored = Stored(graph)
-    rewriter, patched = Rewriter(graph), False
-    for step in steps:
-        if step["patch"].get("kind") == "diff":
-            before = rewriter.finish() if patched else graph  # else what is dead is part of the difference
-            graph, patched = journal.apply(before, step["patch"]), False
-            stored.see(graph)
-            step["error"] = run.difference(before, graph, set(step["patch"]["remove"]))
-            rewriter = Rewriter(graph)
-        else:
-            patch = rewrite_of(step, stored).patch
-            step["error"], made = run.patched(rewriter.graph, patch)
-            renamed, patched = rewriter.apply(patch), True
-            run.forget(name for node in rewriter.removed for name in node.outputs)
-            run.keep({renamed.get(name, name): value for name, value in made.items()})
-
-
-def _run(graph: Graph, context: Context) -> _Run | None:
+def run_of(graph: Graph, context: Context) -> Run | None:
     """The run that errors are of: on the user's inputs, or random ones of few elements, else of the sizes that are
     measured. None where all that run need too many operations."""
     if context.feeds is not None:
@@ -65,13 +34,13 @@ def _run(graph: Graph, context: Context) -> _Run | None:
         choices = [default_sizes(graph), context.sizes]
     for sizes in choices:
         if graph_roofline(graph, sizes, context.costs.peaks()).flops <= MOST_OPERATIONS:
-            run = _Run(graph, context.feeds if context.feeds is not None else draw(graph, context.options.seed, sizes))
+            run = Run(graph, context.feeds if context.feeds is not None else draw(graph, context.options.seed, sizes))
             if all(name in run.values or name in graph.constants for name in graph.outputs):
                 return run
     return None
 
 
-class _Run:
+class Run:
     """The values of one run, by name; a name that is missing could not be computed."""
 
     def __init__(self, graph: Graph, feeds: Mapping[str, Any]) -> None:

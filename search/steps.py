@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,17 @@ class Patch:
         return list(dict.fromkeys(name for node in self.add for name in node.uses if name not in made))
 
 
+class Written(dict[str, Any]):
+    """A patch as JSON values, with the step that it is of."""
+
+    def __init__(self, values: Mapping[str, Any], step: Step) -> None:
+        super().__init__(values)
+        self.step = step
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (dict(self),)  # whoever it is sent to gets the values
+
+
 @dataclass(eq=False)
 class Step:
     """One rewrite of the graph. `reverse`: the rule read from right to left. `region`: several rewrites at once that
@@ -66,38 +77,42 @@ class Step:
 
     def to_dict(self, stored: Collection[str] = ()) -> dict[str, Any]:
         """The step as JSON values. Big constants of the patch are in base64, but for those whose digest is among
-        `stored`: whoever reads the step has them."""
+        `stored`: whoever reads the step has them. A copy is kept beside its text, so that within one run only the
+        step that it repeats is read."""
         patch = self.patch
         constants = {name: print_constant(value) for name, value in patch.constants.items()}
         big = {constant.digest: constant for constant in patch.constants.values() if constant.size > INLINE_ELEMENTS}
         needs = [digest for digest in big if digest in stored]
+        written = {
+            "add": [print_node(node) for node in patch.add], "names": [node.name for node in patch.add],
+            "origins": [list(node.origins) for node in patch.add],
+            "constants": constants,
+            "data": {digest: encode_constant(value) for digest, value in big.items() if digest not in stored},
+            "needs": needs,
+            "replace": patch.replace, "graph": print_graph(self._patch_graph()),
+        }
         return {
             "index": self.index, "rule": self.rule, "exactness": self.exactness, "meaning": self.meaning,
             "where": self.where, "before": self.before, "after": self.after, "region": self.region,
             "reverse": self.reverse, "involved": self.involved,
             **({} if self.copy_of is None else {"copy_of": self.copy_of}),
-            "patch": {
-                "add": [print_node(node) for node in patch.add], "names": [node.name for node in patch.add],
-                "origins": [list(node.origins) for node in patch.add],
-                "constants": constants,
-                "data": {digest: encode_constant(value) for digest, value in big.items() if digest not in stored},
-                "needs": needs,
-                "replace": patch.replace, "graph": print_graph(self._patch_graph()),
-            },
+            "patch": written if self.copy_of is None else Written(written, self),
         }
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], stored: Mapping[str, Constant] | None = None) -> Step:
         """The step of what `to_dict` gave; `stored` holds by digest the constants that it left out."""
         raw = data["patch"]
+        fields = {key: data[key] for key in ("index", "rule", "exactness", "meaning", "where", "before", "after",
+                                             "region", "reverse", "involved")}
+        if isinstance(raw, Written):
+            return replace(raw.step, copy_of=data["copy_of"], **fields)
         known = {digest: decode_constant(each) for digest, each in raw["data"].items()}
         known.update({digest: stored[digest] for digest in raw["needs"]} if stored is not None else {})
         parsed = parse_graph(raw["graph"], known)
         for node, name, origins in zip(parsed.nodes, raw["names"], raw["origins"], strict=True):
             node.name, node.origins = name, tuple(origins)
         patch = Patch(parsed.nodes, parsed.constants, dict(raw["replace"]), dict(parsed.types))
-        fields = {key: data[key] for key in ("index", "rule", "exactness", "meaning", "where", "before", "after",
-                                             "region", "reverse", "involved")}
         return Step(patch=patch, opset=parsed.opset, opsets=dict(parsed.opsets), copy_of=data.get("copy_of"), **fields)
 
     def _patch_graph(self) -> Graph:

@@ -74,21 +74,24 @@ def normalize(graph: Graph, event: Callable[[Named, Graph, Graph, list[str]], No
     """
     typed = False  # types are up to date
     before: Graph | None = None  # the graph as it stands, for `event`
+    idle = 0  # passes in a row that found nothing
     for _ in range(rounds):
-        changed = False
         for named in PASSES:
+            if idle == len(PASSES):
+                break
             if named.infer_first and not typed:
                 infer(graph)
                 typed, before = True, None
             if event is not None and before is None:
                 before = graph.copy()
             places = fold_reproducible(graph) if exact and named.run is fold_constants else named.run(graph)
+            idle = 0 if places else idle + 1
             if places:
-                changed, typed = True, False
+                typed = False
                 if event is not None and before is not None:
                     event(named, before, graph, places)
                 before = None
-        if not changed:
+        if idle == len(PASSES):
             break
     if not typed:
         infer(graph)

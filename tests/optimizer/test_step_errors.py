@@ -10,7 +10,7 @@ import pytest
 
 from graphs.ir import Graph
 from graphs.text import parse_graph
-from optimizer import steperrors
+from optimizer import steperrors, stepnotes
 from optimizer.context import open_context
 from optimizer.number_text import moved_text
 from optimizer.options import Options
@@ -37,7 +37,7 @@ def patch(text: str, replace: dict[str, str], names: list[str], graph: Graph) ->
 def errors(graph: Graph, steps: list[dict[str, Any]], x: np.ndarray, tmp_path: Path) -> list[Any]:
     np.savez(tmp_path / "x.npz", x=x)
     options = Options(target="roofline", timings=str(tmp_path / "t.db"), inputs=str(tmp_path / "x.npz"))
-    steperrors.add_errors(graph, steps, open_context(graph, options))
+    stepnotes.add_notes(graph, steps, open_context(graph, options))
     return [step["error"] for step in steps]
 
 

@@ -1,0 +1,58 @@
+"""What the trace says of each step besides the change: predicted seconds before and after it, and how far it moves the
+values that it replaces. One replay of the trace gives both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from graphs.ir import Graph
+
+from . import journal
+from .context import Context
+from .replay import Stored, rewrite_of
+from .stepcosts import SUM_OF_TIMES, Total, sources_of
+from .steperrors import run_of
+
+
+def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -> None:
+    """Write costs and errors into each step, in place. `graph` is where the trace starts.
+
+    `cost_before` and `cost_after` are predicted seconds of the whole graph, of which `cost_source` says where they come
+    from; `change_source` says it of those nodes that the step took away or put in.
+
+    `error` is `{"value", "absolute", "relative", "changed"}` of the value that moved most, or None where nothing could
+    be compared. `absolute` is the largest difference of an element, `relative` its share of the largest element; both
+    are None where NaN or infinities stand elsewhere, and for values that are no numbers. `changed` counts the elements
+    that are not equal (NaN is NaN, and -0 is 0). Raises ParseError where the trace does not replay.
+    """
+    if not steps:
+        return
+    stored, total, run = Stored(graph), Total(graph, context.costs), run_of(graph, context)
+    before, patched = total.seconds, False
+    for step in steps:
+        error: dict[str, Any] | None = None
+        if step["patch"].get("kind") == "diff":
+            earlier = total.rewriter.finish() if patched else graph  # else what is dead is part of the difference
+            graph, patched = journal.apply(earlier, step["patch"]), False
+            stored.see(graph)
+            if run is not None:
+                error = run.difference(earlier, graph, set(step["patch"]["remove"]))
+            old = total.prices()
+            total.start(graph)
+            new = total.prices()
+            step["change_source"] = sources_of([*(old - new), *(new - old)])
+        else:
+            patch, rewriter, made = rewrite_of(step, stored).patch, total.rewriter, dict[str, Any]()
+            if run is not None:
+                error, made = run.patched(rewriter.graph, patch)
+            renamed, patched = rewriter.apply(patch), True
+            if run is not None:
+                run.forget(name for node in rewriter.removed for name in node.outputs)
+                run.keep({renamed.get(name, name): value for name, value in made.items()})
+            step["change_source"] = total.price_changes()
+        after = total.seconds
+        step["cost_before"], step["cost_after"] = before, after
+        step["cost_source"] = SUM_OF_TIMES + "/".join(sorted(context.costs.sources()))
+        step["error"] = error
+        before = after

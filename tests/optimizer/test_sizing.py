@@ -1,0 +1,62 @@
+"""The sizes that a run starts with are found once, and remembered where the timings are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost_model.targets import resolve
+from cost_model.timings import Timings
+from graphs.builder import Builder
+from graphs.ir import Graph
+from optimizer import sizing
+
+TARGET = "onnxruntime:cpu"
+
+
+def table_of(length: int) -> Graph:
+    """A model that runs at `length` or fewer positions alone."""
+    b = Builder("m", opset=17)
+    ids = b.input("ids", "float32", ["batch", "sequence"])
+    last = b.Sub(b.Gather(b.Shape(ids), np.int64(1), axis=0), np.int64(1))
+    b.output(b.Add(ids, b.Gather(b.constant(np.zeros(length, np.float32)), last, axis=0)), "y")
+    return b.graph()
+
+
+def tried(graph: Graph, timings: Timings | None, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, int], int]:
+    """(the sizes, how many were tried out)."""
+    count = [0]
+    runs = sizing._runs
+
+    def counting(*args: object) -> bool:
+        count[0] += 1
+        return runs(*args)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sizing, "_runs", counting)
+        return sizing.first_sizes(graph, {}, None, resolve(TARGET), 1, 0, timings), count[0]
+
+
+def test_sizes_are_tried_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Timings(tmp_path / "t.db") as timings:
+        first, tries = tried(table_of(20), timings, monkeypatch)
+        assert 0 < first["sequence"] <= 20 and tries > 1
+    with Timings(tmp_path / "t.db") as timings:
+        assert tried(table_of(20), timings, monkeypatch) == (first, 0)
+        assert tried(table_of(18), timings, monkeypatch)[1] > 0  # another model
+    with Timings(tmp_path / "other.db", frozen=True) as timings:  # what is not known is tried out, and is no fault
+        assert tried(table_of(20), timings, monkeypatch) == (first, tries)
+
+
+def test_a_record_of_other_sizes_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, target = table_of(20), resolve(TARGET)
+    with Timings(tmp_path / "t.db") as timings:
+        first, tries = tried(graph, timings, monkeypatch)
+        (record,) = timings.records(kind="sizes")
+    records = ({"batch": 1, "sequence": 0}, {"sequence": 4}, {"batch": 1, "sequence": "4"}, [4], None)
+    for number, wrong in enumerate(records):
+        with Timings(tmp_path / f"{number}.db") as timings:
+            timings.add(record.key, record.target, target.fingerprint, "sizes", [1.0], 1.0, {"sizes": wrong})
+            assert tried(graph, timings, monkeypatch) == (first, tries)

@@ -1,0 +1,63 @@
+"""Costs of steps are sums over the whole graph; what a copy of a step keeps beside its text is what the text says."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+
+from graphs.builder import Builder
+from graphs.ir import Graph
+from optimizer.context import open_context
+from optimizer.options import Options
+from optimizer.pipeline import optimize
+from optimizer.replay import replay
+from search.steps import Step, Written
+
+
+def stack(layers: int) -> Graph:
+    """Equal layers over weights of their own, large enough that they are searched once."""
+    rng = np.random.default_rng(0)
+    b = Builder("m", opset=17)
+    x = b.input("x", "float32", ["n", 8])
+    for _ in range(layers):
+        for _ in range(20):
+            x = b.Relu(b.Relu(b.Add(b.MatMul(x, rng.normal(size=(8, 8)).astype(np.float32)),
+                                    rng.normal(size=8).astype(np.float32))))
+        x = b.Mul(x, b.Sigmoid(x))
+    b.output(x, "y")
+    return b.graph()
+
+
+def test_the_cost_of_a_step_is_the_sum_of_the_times_of_all_nodes(tmp_path: Path) -> None:
+    options = Options(target="roofline", timings=str(tmp_path / "t.db"), effort="low")
+    result = optimize(stack(1), options)
+    context = open_context(result.original.copy(), options)
+    steps = result.trace.steps
+    assert len(steps) > 3
+    for count in range(len(steps) + 1):
+        graph = replay(result.original, steps[:count])
+        wanted = math.fsum(cost for node in graph.nodes if math.isfinite(cost := context.costs.node_in(graph, node)
+                                                                         .seconds))
+        assert (steps[count]["cost_before"] if count < len(steps) else steps[-1]["cost_after"]) == wanted
+
+
+def test_a_copy_of_a_step_is_what_its_text_says(tmp_path: Path) -> None:
+    result = optimize(stack(12), target="roofline", timings=str(tmp_path / "t.db"), effort="low")
+    copies = [row for row in result.trace.steps if "copy_of" in row]
+    assert copies and all(isinstance(row["patch"], Written) for row in copies)
+    read = json.loads(json.dumps(result.trace.steps))
+    for row, text in zip(result.trace.steps, read, strict=True):
+        if "copy_of" in row:
+            kept, parsed = Step.from_dict(row), Step.from_dict(text, stored(result.original))
+            assert (kept.to_dict() | {"patch": 0}) == (parsed.to_dict() | {"patch": 0})
+            assert dict(kept.to_dict()["patch"]) == dict(parsed.to_dict()["patch"])
+    sent = pickle.loads(pickle.dumps(copies[0]["patch"]))
+    assert type(sent) is dict and sent == copies[0]["patch"]
+
+
+def stored(graph: Graph) -> dict[str, object]:
+    return {constant.digest: constant for constant in graph.constants.values()}
