@@ -16,6 +16,7 @@ from ..ir import Graph, NameSupply, Node
 from ..structure import check_structure, drop_unused_constants
 from ..types import TensorType, Type
 from ..versions import Original, canonicalize
+from .annotations import EXTRA, annotated
 from .naming import nested_graphs, own_names, rename_definitions
 from .tensors import ExternalFiles, read_sparse, read_tensor
 from .values import read_attribute, read_type
@@ -41,6 +42,7 @@ def read_model(model: ModelProto, files: ExternalFiles) -> Graph:
     graph.doc = _clean(model.doc_string)
     graph.metadata = _metadata(model.metadata_props)
     check_structure(graph)
+    graph.extras[EXTRA] = annotated(proto, graph)
     _infer(graph, reader)
     for field in ("node", "initializer", "sparse_initializer", "input", "output", "value_info"):
         proto.ClearField(field)

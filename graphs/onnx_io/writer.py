@@ -15,6 +15,7 @@ from ..ir import Graph, NameSupply, Node
 from ..operators import schema
 from ..types import Type
 from ..versions import Written, verbatim_problem, write_node
+from .annotations import write_annotations
 from .tensors import SPARSE, write_tensor
 from .values import value_info, write_attribute
 
@@ -36,7 +37,7 @@ def to_model_proto(graph: Graph, opset: int | None = None, tensor: TensorWriter 
         model.producer_name = "egraft"
     writer = Writer(graph, opset, tensor)
     proto = writer.graph(graph, None)
-    _annotations(model.graph, proto)
+    write_annotations(model.graph, proto, graph, tensor)
     proto.MergeFrom(model.graph)
     model.graph.CopyFrom(proto)
     model.graph.name = graph.name or "graph"
@@ -51,16 +52,6 @@ def to_model_proto(graph: Graph, opset: int | None = None, tensor: TensorWriter 
         model.functions.add().CopyFrom(function)  # type: ignore[arg-type]
     model.ir_version = writer.ir_version
     return model
-
-
-def _annotations(shell: GraphProto, proto: GraphProto) -> None:
-    """Drop what the old file says about values that are gone."""
-    names = {name for node in proto.node for name in node.output} | {info.name for info in proto.input}
-    names |= {tensor.name for tensor in proto.initializer}
-    kept = [each for each in shell.quantization_annotation if each.tensor_name in names]
-    if len(kept) < len(shell.quantization_annotation):
-        del shell.quantization_annotation[:]
-        shell.quantization_annotation.extend(kept)
 
 
 def target_opset(node: Node, opset: int, graph: Graph) -> int:
