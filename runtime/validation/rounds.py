@@ -308,6 +308,7 @@ class Comparison:
             if self.executor and isinstance(reason, NotExecutable):  # another runtime need not have every kernel
                 raise
             lost.reason = f"the optimized graph does not run: {reason.where}: {reason.found}"
+            lost.unpinnable = any(self._doubtful(pin.key) for pin in self.pins.pairs)  # of another shape, perhaps
         return None, lost
 
     def _variations(self, each: Round, named: Mapping[str, Any]) -> dict[Twin | str, dict[str, Any] | None]:

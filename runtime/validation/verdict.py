@@ -99,9 +99,12 @@ def _whole(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: F
     for _ in range(MAX_UNPINNED):
         failing = [check for check in verdict.outputs if not check.ok]
         discrete = [pin.key for pin in pins.pairs if pin.kind == DISCRETE]
-        if verdict.status != FAILED or not failing or not discrete or not all(check.unpinnable for check in failing):
+        # A pair that may be wrong gives its partner wrong values: then what outputs differ by says nothing yet.
+        doubtful = {check.pin for check in failing if check.pin and check.unpinnable}
+        unpinnable = failing and discrete and (doubtful or all(check.unpinnable for check in failing))
+        if verdict.status != FAILED or not unpinnable:
             break
-        pins = pins.without({check.pin for check in failing if check.pin} or discrete)
+        pins = pins.without(doubtful or discrete)
         verdict = attempt()
         verdict.notes.append("some discrete nodes get other inputs and were compared by what they give")
     return verdict if verdict.ok else first

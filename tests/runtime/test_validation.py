@@ -24,6 +24,10 @@ def both(original: str, optimized: str, exactness: str = "rounding", header: str
     return validate(parse_graph(header % original), parse_graph(header % optimized), exactness)
 
 
+SQUARE = 'graph "g" opset 17 (x: float32[4, 4]) -> (y) { %s }'
+WEIGHT = f"w = constant float32[12, 2] [{', '.join(str(i * 0.37 % 1) for i in range(24))}]"
+PRODUCT = f"{WEIGHT}\n k = constant float32[] 3"
+
 WRONG = {
     "relu as leaky relu": (X, "y = Relu(x)", "y = LeakyRelu(x, alpha=1e-4)"),
     "axis": (X, "y = Softmax(x, axis=-1)", "y = Softmax(x, axis=0)"),
@@ -50,6 +54,10 @@ WRONG = {
                            "q = RandomNormalLike(x)\n y = Sub(q, q)"),
     "another rounding, moved": (X, "t = Transpose(x, perm=[1, 0])\n y = Round(t)",
                                 "t = Floor(x)\n y = Transpose(t, perm=[1, 0])"),
+    "the rounding of a square, not turned back": (SQUARE, "t = Transpose(x, perm=[1, 0])\n r = Round(t)\n y = Neg(r)",
+                                                  "s = Round(x)\n y = Neg(s)"),
+    "a rounding in front of a product, too early": (X, f"{PRODUCT}\n t = Mul(x, k)\n r = Round(t)\n y = MatMul(r, w)",
+                                                    f"{PRODUCT}\n s = Round(x)\n u = Mul(s, k)\n y = MatMul(u, w)"),
     "quantization dropped": (X, "s = constant float32[] 0.05\n z = constant uint8[] 128\n "
                                 "q = QuantizeLinear(x, s, z)\n y = DequantizeLinear(q, s, z)", "y = Identity(x)"),
     "dtype": (X, "y = Relu(x)", "h = Relu(x)\n y = Cast(h, to=11)"),
@@ -66,7 +74,6 @@ def test_planted_errors_are_rejected(name: str) -> None:
     assert verdict.reason and verdict.worst is not None
 
 
-WEIGHT = f"w = constant float32[12, 2] [{', '.join(str(i * 0.37 % 1) for i in range(24))}]"
 RIGHT = {
     "the smallest normal number is absorbed": (
         'graph "g" opset 17 (x: float32[]) -> (y) { %s }',
@@ -86,6 +93,12 @@ RIGHT = {
                                       "k = constant float32[] 4\n a = Mul(x, k)\n y = ArgMax(a, axis=1)"),
     "rounding moved": (X, "t = Transpose(x, perm=[1, 0])\n y = Round(t)",
                        "t = Round(x)\n y = Transpose(t, perm=[1, 0])"),
+    "the rounding of a square moved": (SQUARE, "t = Transpose(x, perm=[1, 0])\n r = Round(t)\n y = Neg(r)",
+                                       "s = Round(x)\n u = Transpose(s, perm=[1, 0])\n y = Neg(u)"),
+    "a rounding of another shape in front of a product": (
+        'graph "g" opset 17 (x: float32[12, 3]) -> (y) { %s }',
+        f"{WEIGHT}\n t = Transpose(x, perm=[1, 0])\n r = Round(t)\n y = MatMul(r, w)",
+        f"{WEIGHT}\n s = Round(x)\n u = Transpose(s, perm=[1, 0])\n y = MatMul(u, w)"),
     "order is all that counts": (X, "k = constant float32[] 3.7\n s = Mul(x, k)\n y = Hardmax(s)", "y = Hardmax(x)"),
     "relu by comparison": (X, "z = constant float32[] 0\n c = Less(x, z)\n y = Where(c, z, x)", "y = Relu(x)"),
     "training dropout": (X, "r = constant float32[] 0.5\n m = constant bool[] true\n a = Neg(x)\n c = Neg(a)\n "
