@@ -17,7 +17,7 @@ KERNELS, kernel = rows()
 KERNELS.update(_pooling.KERNELS)
 KERNELS.update(_resampling.KERNELS)
 
-_COLUMN_BYTES = 1 << 26  # unfold at most this much at a time
+_COLUMN_BYTES = 1 << 22  # unfold about this much at a time: what the caches hold
 
 
 def convolve(x: np.ndarray, w: np.ndarray, attrs: Mapping[str, object]) -> np.ndarray:
@@ -35,11 +35,15 @@ def convolve(x: np.ndarray, w: np.ndarray, attrs: Mapping[str, object]) -> np.nd
     if w.shape[1] == 1 and maps == group:
         return _depthwise(padded, w, windows)
     out = np.empty(shape, x.dtype)
-    row = x.shape[1] * prod(w.shape[2:]) * prod(windows.counts) * x.dtype.itemsize
-    chunk = max(1, _COLUMN_BYTES // max(row, 1))
-    for start in range(0, batch, chunk):
-        piece = slice(start, start + chunk)
-        out[piece] = _matmul(w, windows.view(padded[piece]), group).reshape(out[piece].shape)
+    rest = (slice(None),) * (len(windows.counts) - 1)
+    line = x.shape[1] * prod(w.shape[2:]) * prod(windows.counts[1:]) * x.dtype.itemsize  # bytes, of the first axis
+    lines = windows.counts[0]
+    samples = max(1, _COLUMN_BYTES // max(line * lines, 1))
+    step = lines if samples > 1 else min(lines, max(1, _COLUMN_BYTES // max(line, 1)))
+    for sample, start in product(range(0, batch, samples), range(0, lines, step)):
+        columns = windows.view(padded[sample:sample + samples])[(..., slice(start, start + step), *rest)]
+        part = out[sample:sample + samples, :, start:start + step]
+        part[...] = _matmul(w, columns, group).reshape(part.shape)
     return out
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from runtime.kernels import convolution
 from tests.runtime.kernels.harness import canonical, compare, evaluate_ours
 
 F = np.float32
@@ -54,6 +55,14 @@ def test_conv(seed: int) -> None:
         attrs["dilations"] = draw.wholes(1, 2, rank)
     bias = draw.pick(None, draw.normal(maps))
     compare("Conv", [x, w, bias], draw.pick(1, 11, 21), slack=3, group=group, **attrs)
+
+
+@pytest.mark.parametrize("most", [1, 200, 2000])
+@pytest.mark.parametrize("seed", ROUNDS[:5])
+def test_conv_in_pieces(seed: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the windows are unfolded a line, a few lines, or a few samples at a time."""
+    monkeypatch.setattr(convolution, "_COLUMN_BYTES", most)
+    test_conv(seed)
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
