@@ -166,7 +166,9 @@ def _unsqueeze(site: Site) -> list[Type | None]:
     ]
 
 
-def _blocks(site: Site, data: Shape) -> tuple[DimLike, DimLike, DimLike, DimLike]:
+def _blocks(site: Site, data: Shape, block: int) -> tuple[DimLike, DimLike, DimLike, DimLike]:
+    if block < 1:
+        raise site.fail(f"blocks of {block} x {block}", "give a blocksize of 1 or more")
     if len(data) != 4:
         raise site.fail(f"a tensor of rank {len(data)}", "give N, C, H, W")
     return data  # type: ignore[return-value]
@@ -176,7 +178,7 @@ def _depth_to_space(site: Site) -> list[Type | None]:
     data, block = site.type(0), integer(site, "blocksize")
     if data is None or data.shape is None:
         return [data]
-    n, c, h, w = _blocks(site, data.shape)
+    n, c, h, w = _blocks(site, data.shape, block)
     if isinstance(c, int) and c % (block * block):
         raise site.fail(f"{c} channels in blocks of {block} x {block}")
     return [data.with_shape((n, dims.floordiv(c, block * block), dims.mul(h, block), dims.mul(w, block)))]
@@ -186,7 +188,7 @@ def _space_to_depth(site: Site) -> list[Type | None]:
     data, block = site.type(0), integer(site, "blocksize")
     if data is None or data.shape is None:
         return [data]
-    n, c, h, w = _blocks(site, data.shape)
+    n, c, h, w = _blocks(site, data.shape, block)
     if any(isinstance(size, int) and size % block for size in (h, w)):
         raise site.fail(f"{h} x {w} in blocks of {block}")
     return [

@@ -102,6 +102,13 @@ def test_no_size_is_negative() -> None:
         parse_graph("graph (x: float32[1, 1, 0], w: float32[1, 1, 1]) -> (y) { y = ConvTranspose(x, w, strides=[2]) }")
 
 
+@pytest.mark.parametrize("op", ["DepthToSpace", "SpaceToDepth"])
+@pytest.mark.parametrize("block", [0, -2])
+def test_blocks_of_pixels_have_a_size(op: str, block: int) -> None:
+    with pytest.raises(InferenceError, match=f"blocks of {block} x {block}"):
+        types(f"graph (x: float32[n, 4, 4, 4]) -> (y) {{ y = {op}(x, blocksize={block}) }}")
+
+
 def test_a_node_without_a_graph() -> None:
     record = find("Add")
     assert record is not None
