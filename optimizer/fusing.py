@@ -50,7 +50,9 @@ def tiles_in(graph: Graph, enodes: Sequence[ENode | None], context: Context) -> 
         members = [enode for index in own if (enode := enodes[index]) is not None]
         alone = math.fsum(context.costs.node_in(graph, graph.nodes[index]).seconds for index in own)
         if len(members) == len(own) and measured.fused < alone < math.inf:
-            found.append(tile_of(members, alone - measured.fused, fused=True))
+            leaving = [enode.cls for index in own if (enode := enodes[index]) is not None
+                       and not set(graph.nodes[index].outputs).isdisjoint(group.others)]
+            found.append(tile_of(members, alone - measured.fused, fused=True, leaving=leaving))
     return found
 
 
@@ -99,7 +101,7 @@ def _gain(graph: Graph, found: Discovery, context: Context) -> float:
     """Predicted seconds that Fused nodes save: those of the nodes that are gone, less those of the kernels."""
     left = {name for node in found.graph.nodes for name in node.outputs}
     gone = [node for node in graph.nodes if not is_fused(node) and left.isdisjoint(node.outputs)]
-    roots = {group.output for _, group in found.placed}
+    roots = {name for _, group in found.placed for name in group.outputs}
     gone += [node for node in graph.nodes if not roots.isdisjoint(node.outputs)]
     alone = math.fsum(seconds for node in gone if math.isfinite(seconds := context.costs.node_in(graph, node).seconds))
     return alone - math.fsum(fusion.fused for fusion, _ in found.placed)
@@ -145,9 +147,10 @@ def _moved(graph: Graph, group: Group, other: Graph, names: Mapping[str, str]) -
     places = {name: index for index, node in enumerate(other.nodes) for name in node.outputs if name}
     outputs = [next(name for name in graph.nodes[index].outputs if name) for index in group.nodes]
     found = [places.get(names.get(name, "")) for name in outputs]
-    if None in found or group.output not in names:
+    if None in found or any(name not in names for name in group.outputs):
         return None
-    return Group(tuple(sorted(index for index in found if index is not None)), names[group.output])
+    own = [names[name] for name in group.outputs]
+    return Group(tuple(sorted(index for index in found if index is not None)), own[0], tuple(own[1:]))
 
 
 def _step(fusion: Fusion, before: Graph, after: Graph, where: list[str], context: Context) -> dict[str, Any]:

@@ -16,7 +16,7 @@ def fused_again(graph: Graph) -> Graph:
 
     Calls whose bodies mean something else at the graph's operator sets stay calls.
     """
-    calls = [node for each in graph.walk() for node in each.nodes if is_fused_call(node) and len(node.outputs) == 1
+    calls = [node for each in graph.walk() for node in each.nodes if is_fused_call(node) and all(node.outputs)
              and (node.domain, node.op, node.overload) in graph.functions]
     if not calls:
         return graph
@@ -41,7 +41,7 @@ def _group(graph: Graph, call: Node) -> Group | None:
     """The nodes between what a call read and what it made; None where it stands elsewhere, or is still a call."""
     makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
     inside: set[int] = set()
-    waiting = [call.outputs[0]]
+    waiting = list(call.outputs)
     stop: Collection[str] = set(call.inputs)
     while waiting:
         index = makers.get(waiting.pop())
@@ -51,7 +51,7 @@ def _group(graph: Graph, call: Node) -> Group | None:
             return None
         inside.add(index)
         waiting += [name for name in graph.nodes[index].inputs if name and name not in stop]
-    return Group(tuple(sorted(inside)), call.outputs[0]) if inside else None
+    return Group(tuple(sorted(inside)), call.outputs[0], call.outputs[1:]) if inside else None
 
 
 def unfused(graph: Graph) -> Graph:

@@ -36,11 +36,17 @@ _FIRST_IR_WITH_FUNCTIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Nodes of a graph (by their places) that become one, whose last one makes `output`. Nodes that others need too
-    stay as well: they are computed twice."""
+    """Nodes of a graph (by their places) that become one, whose last one makes `output`; `others` are values of them
+    that are needed outside as well. Other nodes that others need too stay as well: they are computed twice."""
 
     nodes: tuple[int, ...]
     output: str
+    others: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All values that leave the group."""
+        return self.output, *self.others
 
 
 def is_fusable(graph: Graph, node: Node) -> bool:
@@ -75,7 +81,8 @@ def body_of(graph: Graph, group: Group, types: Mapping[str, Type] | None = None)
     known = dict(graph.types) if types is None else dict(types)
     producers = {name: graph.nodes[index] for index in group.nodes for name in graph.nodes[index].outputs if name}
     ranks = _ranks(graph, producers, known)
-    body = Graph("fused", outputs=["y"], opsets=dict(graph.opsets))
+    own = {name: f"y{place or ''}" for place, name in enumerate(group.outputs)}
+    body = Graph("fused", outputs=list(own.values()), opsets=dict(graph.opsets))
     renamed: dict[str, str] = {}
     inputs: list[str] = []
 
@@ -90,7 +97,7 @@ def body_of(graph: Graph, group: Group, types: Mapping[str, Type] | None = None)
         found = {index: visit(node.inputs[index]) for index in order}
         outputs = []
         for each in node.outputs:
-            renamed[each] = "y" if each == group.output else f"v{len(renamed)}" if each else ""
+            renamed[each] = own.get(each) or (f"v{len(renamed)}" if each else "")
             outputs.append(renamed[each])
             if each in known:
                 body.types[renamed[each]] = known[each]
@@ -101,7 +108,8 @@ def body_of(graph: Graph, group: Group, types: Mapping[str, Type] | None = None)
                                version=node.version))
         return renamed[name]
 
-    visit(group.output)
+    for name in group.outputs:
+        visit(name)
     body.declared = {name: body.types[name] for name in (*body.inputs, *body.outputs) if name in body.types}
     return body, inputs
 
@@ -169,7 +177,10 @@ def signature(body: Graph) -> str:
 
 
 def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
-    """A copy of the graph with a Fused node for each group; nodes that nothing needs any more are gone."""
+    """A copy of the graph with a Fused node for each group; nodes that nothing needs any more are gone.
+
+    Raises InvalidModel where groups of several outputs need each other.
+    """
     made = graph.copy()
     replaced: dict[int, Node] = {}
     for group in groups:
@@ -179,15 +190,18 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
         origins = tuple(dict.fromkeys(name for index in group.nodes for name in
                                       (graph.nodes[index].origins or (graph.nodes[index].name,)) if name))
         body.opsets = {}  # as a nested graph's: those of the graph around it
-        replaced[root] = Node(OP, tuple(inputs), (group.output,), {BODY: body, EXACT: int(exact)}, DOMAIN,
+        replaced[root] = Node(OP, tuple(inputs), group.outputs, {BODY: body, EXACT: int(exact)}, DOMAIN,
                               f"fused_{first}", FUSED_VERSION, origins=origins)
-    made.nodes = [replaced.get(index, node) for index, node in enumerate(made.nodes)]
+    elsewhere = {name for node in replaced.values() for name in node.outputs}
+    made.nodes = [replaced.get(index, node) for index, node in enumerate(made.nodes)
+                  if index in replaced or elsewhere.isdisjoint(node.outputs)]
     needed, kept = set(made.outputs), []
     for node in reversed(made.nodes):
         if needed & set(node.outputs) or not is_pure(node):
             needed.update(node.uses)
             kept.append(node)
     made.nodes = kept[::-1]
+    made.sort()  # what reads one of several outputs may have stood before the others were made
     return made
 
 

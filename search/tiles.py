@@ -16,7 +16,7 @@ from .saturated import ENode, Saturated
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Indices of e-nodes, the classes that lie inside (all but the last one's), and seconds that are saved. `fused`:
+    """Indices of e-nodes, the classes that lie inside (all that do not leave it), and seconds that are saved. `fused`:
     the target does not do it by itself, a Fused node has to be written."""
 
     enodes: frozenset[int]
@@ -25,18 +25,19 @@ class Tile:
     fused: bool = False
 
 
-def tile_of(enodes: Sequence[ENode], saving: float, fused: bool = False) -> Tile:
-    """The tile of e-nodes in order, the one whose value leaves it last."""
-    inner = frozenset(enode.cls for enode in enodes) - {enodes[-1].cls}
+def tile_of(enodes: Sequence[ENode], saving: float, fused: bool = False, leaving: Collection[int] = ()) -> Tile:
+    """The tile of e-nodes in order, the one whose value leaves it last. `leaving`: other classes that leave it."""
+    inner = frozenset(enode.cls for enode in enodes) - {enodes[-1].cls, *leaving}
     return Tile(frozenset(enode.index for enode in enodes), inner, saving, fused)
 
 
 def merged(tiles: Iterable[Tile]) -> list[Tile]:
-    """One of each set of e-nodes, what saves most first; an order that does not depend on how they were found."""
-    one_each: dict[frozenset[int], Tile] = {}
+    """One of each set of e-nodes and what leaves it, what saves most first; an order that does not depend on how they
+    were found."""
+    one_each: dict[tuple[frozenset[int], frozenset[int]], Tile] = {}
     for tile in tiles:
-        one_each.setdefault(tile.enodes, tile)
-    return sorted(one_each.values(), key=lambda tile: (-tile.saving, sorted(tile.enodes)))
+        one_each.setdefault((tile.enodes, tile.inner), tile)
+    return sorted(one_each.values(), key=lambda tile: (-tile.saving, sorted(tile.enodes), sorted(tile.inner)))
 
 
 def outside_readers(saturated: Saturated, tile: Tile) -> list[int]:

@@ -13,9 +13,9 @@ SCALE = 1e6  # gains in microseconds, so that the solver's absolute tolerances a
 
 
 def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int], seconds: float = 10.0,
-                 apart: Iterable[tuple[int, int]] = ()) -> list[int]:
+                 apart: Iterable[Collection[int]] = ()) -> list[int]:
     """The places in `groups` (with the seconds that each saves) of those that save most together and have no node in
-    common, apart from `shared` ones, which may be computed twice. `apart`: pairs of places that exclude each other."""
+    common, apart from `shared` ones, which may be computed twice. `apart`: places that are not taken all together."""
     useful = [place for place, (_, gain) in enumerate(groups) if gain > 0]
     if not useful:
         return []
@@ -29,9 +29,9 @@ def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int],
     for places in members.values():
         if len(places) > 1:
             model.row([(columns[place], 1.0) for place in places], 0.0, 1.0)
-    for one, other in apart:
-        if one in columns and other in columns:
-            model.row([(columns[one], 1.0), (columns[other], 1.0)], 0.0, 1.0)
+    for each in apart:
+        if all(place in columns for place in each):
+            model.row([(columns[place], 1.0) for place in each], 0.0, len(each) - 1.0)
     solver = QuietSolver()
     for option, value in (("threads", 1), ("random_seed", 0), ("time_limit", seconds)):
         solver.setOptionValue(option, value)
@@ -39,6 +39,53 @@ def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int],
     solver.run()
     values = solver.getSolution().col_value
     return [place for place in useful if values[columns[place]] > 0.5]
+
+
+def packing_of(graph: Graph, groups: Sequence[tuple[Group, float]], shared: Collection[int]) -> list[int]:
+    """The best packing of groups of a graph that can become nodes together: none is of no use beside another, and no
+    groups of several outputs need each other."""
+    alone = [group for group, _ in groups]
+    apart: list[Collection[int]] = [*excluding(graph, alone, shared)]
+    while True:
+        found = best_packing(groups, shared, apart=apart)
+        ring = ring_of(graph, [alone[place] for place in found], shared)
+        if not ring:
+            return found
+        apart.append([found[place] for place in ring])
+
+
+def ring_of(graph: Graph, groups: Sequence[Group], shared: Collection[int]) -> list[int]:
+    """The places of groups each of which needs what the next one makes, the last one the first; empty without such."""
+    makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
+    units = {index: ~index for index in range(len(graph.nodes))}  # nodes of their own are below 0
+    for place, group in enumerate(groups):
+        units.update((index, place) for index in group.nodes
+                     if index not in shared or not set(graph.nodes[index].outputs).isdisjoint(group.outputs))
+    needs: dict[int, set[int]] = {}
+    members = [(unit, index) for index, unit in units.items()]
+    members += [(place, index) for place, group in enumerate(groups) for index in group.nodes]
+    own = [set(group.nodes) for group in groups]
+    for unit, index in members:
+        reads = {makers[name] for name in graph.nodes[index].uses if name in makers}
+        needs.setdefault(unit, set()).update(units[each] for each in reads - (own[unit] if unit >= 0 else set()))
+    state: dict[int, int] = {}  # 1: on the way down, 2: done
+    for start in needs:
+        if start in state:
+            continue
+        state[start], path = 1, [(start, iter(sorted(needs[start])))]
+        while path:
+            unit, rest = path[-1]
+            following = next((each for each in rest if state.get(each) != 2), None)
+            if following is None:
+                state[unit] = 2
+                path.pop()
+            elif following in state:
+                way = [each for each, _ in path]
+                return [each for each in way[way.index(following):] if each >= 0]
+            else:
+                state[following] = 1
+                path.append((following, iter(sorted(needs[following]))))
+    return []
 
 
 def excluding(graph: Graph, groups: Sequence[Group], shared: Collection[int]) -> set[tuple[int, int]]:
@@ -56,7 +103,8 @@ def excluding(graph: Graph, groups: Sequence[Group], shared: Collection[int]) ->
         read = {makers[name] for index in copied for name in graph.nodes[index].inputs if name in makers} - own
         for maker in read:
             found |= {(min(place, other), max(place, other)) for other in holders.get(maker, ())
-                      if maker != groups[other].nodes[-1] and _computes(graph, maker, groups[other], makers, shared)}
+                      if set(graph.nodes[maker].outputs).isdisjoint(groups[other].outputs)
+                      and _computes(graph, maker, groups[other], makers, shared)}
     return found
 
 

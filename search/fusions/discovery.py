@@ -22,7 +22,7 @@ from runtime.fusion import Group, body_of, fuse, is_splat, signature, with_sizes
 
 from .apart import Apart, Try
 from .budget import FusionBudget
-from .choose import best_packing, excluding
+from .choose import packing_of
 from .enumerate import Enumeration, enumerate_groups, is_movement
 from .labels import label_of
 from .measure import Measured, record, recorded
@@ -138,7 +138,7 @@ class Explorer:
         self._bodies: Bodies = {}
         self._impossible: Counter[str] = Counter()
         self._faults: list[str] = []
-        self._measured = self._sets = self._cut = 0
+        self._measured = self._sets = self._several = self._cut = 0
         self._seconds = 0.0
 
     def __enter__(self) -> Explorer:
@@ -173,8 +173,9 @@ class Explorer:
         """Of all graphs so far: sets, and different candidates by what became of them."""
         verdicts = Counter(self.seen.values())
         generated = sum(count for name, count in verdicts.items() if name in _TRIED)
-        found = {"sets": self._sets, "roots cut": self._cut, "unique": len(self.seen), "generated": generated,
-                 "measured": self._measured, "known": len(self._known) - self._measured, **sorted_counts(verdicts)}
+        found = {"sets": self._sets, "of several outputs": self._several, "roots cut": self._cut,
+                 "unique": len(self.seen), "generated": generated, "measured": self._measured,
+                 "known": len(self._known) - self._measured, **sorted_counts(verdicts)}
         return {name: count for name, count in found.items() if count or name in ("sets", "unique")}
 
     def report(self) -> dict[str, Any]:
@@ -188,6 +189,7 @@ class Explorer:
         enumeration = enumerate_groups(graph, types, self.budget.most_per_root, self.budget.most_nodes)
         look = Look(graph, _unique(graph, enumeration, types, self._bodies), len(enumeration.groups), enumeration.cut)
         self._sets, self._cut = max(self._sets, look.sets), max(self._cut, look.cut)
+        self._several = max(self._several, enumeration.several)
         return look, self._tried(look)
 
     def _tried(self, look: Look) -> dict[str, Measured]:
@@ -246,8 +248,7 @@ class Explorer:
         shared = {index for index, node in enumerate(look.graph.nodes) if is_movement(node)}
         fusions: dict[str, Fusion] = {}
         placed: list[tuple[Fusion, Group]] = []
-        apart = excluding(look.graph, [group for group, _ in gains], shared)
-        for place in best_packing(gains, shared, apart=apart):
+        for place in packing_of(look.graph, gains, shared):
             key, group = places[place]
             if key not in fusions:
                 fusions[key] = _fusion(key, look.candidates[key].body, measured[key], group.output)
@@ -335,7 +336,7 @@ class _Wiring:
             for name in node.outputs:
                 numbers[name] = len(numbers)
                 key.append(self._type(name) if name else "")
-        return (*key, numbers[group.output])
+        return (*key, *(numbers[name] for name in group.outputs))
 
     def _node(self, index: int) -> tuple[object, ...]:
         found = self._nodes.get(index)

@@ -1,4 +1,5 @@
-"""Every set of nodes that one kernel could compute: connected, convex, with one output.
+"""Every set of nodes that one kernel could compute: connected, convex, with one output; and beside them sets with
+several outputs (`several`).
 
 Each set is grown upward from its root: a node joins if everything that reads it is inside already, so that
 connectedness, convexity and the single output hold by construction, and contracting any number of disjoint sets makes
@@ -17,33 +18,39 @@ from graphs.ir import Graph, Node
 from graphs.operators import find
 from graphs.types import TensorType, Type
 from runtime.codegen.c.elementwise import CHEAP
+from runtime.codegen.c.indexing import GATHERS
 from runtime.codegen.c.product import PRODUCTS
 from runtime.fusion import Group, is_fusable
 from runtime.program import IN_PLACE
+
+from .several import several_outputs
 
 ALWAYS_VIEWS = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Identity", "Split"})
 
 
 @dataclass
 class Enumeration:
-    """The groups of a graph. `cut` counts the roots whose sets were more than the budget allows."""
+    """The groups of a graph. `cut` counts the roots whose sets were more than the budget allows, `several` the groups
+    with more than one output."""
 
     groups: list[Group]
     roots: int
     cut: int
+    several: int
 
 
 def is_movement(node: Node) -> bool:
-    """An operator that a kernel reads through."""
+    """An operator that a kernel reads through. One that reads by indices is none: it checks them."""
     record = find(node.op, node.domain)
-    return node.op == "Identity" or (record is not None and record.movement)
+    return node.op == "Identity" or (record is not None and record.movement and node.op not in GATHERS)
 
 
 def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int, most_nodes: int) -> Enumeration:
     """All groups; of a root with more than `most_per_root`, the smallest ones and the largest. `types` are those of
     the graph's values with sizes in the place of symbols."""
-    grower = _Grower(graph, types, most_nodes)
+    grower = Grower(graph, types, most_nodes)
     groups: list[Group] = []
+    tops: dict[int, frozenset[int]] = {}
     roots = cut = 0
     for index, node in enumerate(graph.nodes):
         if index not in grower.fusable or node.op == "Split":
@@ -51,12 +58,16 @@ def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int
         roots += 1
         found, complete = grower.sets_of(index, most_per_root)
         cut += not complete
+        tops[index] = max(found, key=len)
         groups.extend(Group(tuple(sorted(each)), next(name for name in node.outputs if name)) for each in found
                       if grower.is_worthwhile(each))
-    return Enumeration(groups, roots, cut)
+    joined = several_outputs(graph, types, grower, tops)
+    return Enumeration([*groups, *joined], roots, cut, len(joined))
 
 
-class _Grower:
+class Grower:
+    """Grows sets of nodes of a graph upward."""
+
     def __init__(self, graph: Graph, types: Mapping[str, Type], most_nodes: int) -> None:
         self.nodes, self.most_nodes = graph.nodes, most_nodes
         self.fusable = {index for index, node in enumerate(graph.nodes) if is_fusable(graph, node)}
@@ -139,9 +150,9 @@ class _Grower:
         return inside
 
     def is_worthwhile(self, inside: frozenset[int]) -> bool:
-        """Movement alone is free without a kernel, and so is what a kernel for one ufunc would gain."""
+        """Movement alone is free without a kernel, and so is what a kernel for one ufunc or Gather would gain."""
         work = [index for index in inside if index not in self.movement]
-        return len(work) > 1 or (len(work) == 1 and self.nodes[work[0]].op not in IN_PLACE)
+        return len(work) > 1 or (len(work) == 1 and self.nodes[work[0]].op not in IN_PLACE.keys() | GATHERS)
 
 
 def _elements(type_: Type | None) -> int:

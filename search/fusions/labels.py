@@ -15,15 +15,16 @@ _GATES = frozenset({"Sigmoid", "Swish", "SiLU"})
 
 
 def label_of(body: Graph) -> str:
-    """`LayerNorm`, `softmax with scale and mask`, ...; else what kind of kernel it is."""
+    """`LayerNorm`, `softmax with scale and mask`, ...; else what kind of kernel it is; and how many results it has."""
     seen = _Body(body)
     names = [name for rule in _RULES if (name := rule(seen))]
+    several = f" ({len(body.outputs)} results)" if len(body.outputs) > 1 else ""
     if names:
-        return " + ".join(dict.fromkeys(names))
+        return " + ".join(dict.fromkeys(names)) + several
     if any(_is_reduction(node) for node in body.nodes):
-        return "reduction"
+        return f"reduction{several}"
     work = [node for node in body.nodes if not _is_movement(node)]
-    return "pointwise chain" if len(work) > 1 else "pointwise"
+    return ("pointwise chain" if len(work) > 1 else "pointwise") + several
 
 
 class _Body:

@@ -17,15 +17,18 @@ from graphs import dtypes
 from graphs.constants import Constant
 from graphs.ir import Graph
 from graphs.types import TensorType
+from runtime.constraints import constraints
 from runtime.execute import Context
 from runtime.program import Program
 
 from .fused import FusedKernel
+from .lowering import Values
 
 LIMIT = 16
 _SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 300.0, -300.0, 1.0, -1.0, 88.0, -104.0)
 _EVERY = 3  # of special rounds every such element is special
 _MOVES = 3
+_IGNORED = 0.2  # of labels
 _TO_FLOAT64 = 11  # ONNX's number of the type
 
 
@@ -52,11 +55,18 @@ def fault(kernel: FusedKernel, shapes: Mapping[str, Sequence[int]], seed: int = 
 def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Iterator[tuple[str, list[np.ndarray]]]:
     """Values of the inputs: any sign, positive, small integers as floats (ties, zeros), and special ones."""
     rng = np.random.default_rng(seed)
+    limited = constraints(Values.of(graph, shapes, {}).graph)
+    ignored = _ignored(graph)
 
     def each(kind: str, name: str) -> np.ndarray:
         type_ = graph.type_of(name)
         assert type_ is not None
         dtype, shape = dtypes.numpy_dtype(type_.dtype), tuple(shapes[name])
+        limits = limited.get(name)
+        if limits is not None and limits.kind == "index":
+            places = rng.integers(limits.low, limits.high, shape)  # type: ignore[arg-type]
+            others = rng.choice(ignored.get(name, [0]), shape)
+            return np.where(rng.random(shape) < _IGNORED, others, places).astype(dtype)
         if not _is_float(dtype):
             return _integers(rng, dtype, shape, kind == "special values")
         values = rng.standard_normal(shape)
@@ -72,6 +82,20 @@ def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> I
     for kind in ("normal values", "positive values", "integers", "special values"):
         with np.errstate(all="ignore"):
             yield kind, [each(kind, name) for name in graph.inputs]
+
+
+def _ignored(graph: Graph) -> dict[str, list[int]]:
+    """Labels that do not count, of the inputs that are labels: they need not be places on an axis."""
+    found: dict[str, list[int]] = {}
+    for node in graph.nodes:
+        if node.attrs.get("ignore_index") is not None:
+            found.setdefault(node.inputs[1], []).append(int(node.attrs["ignore_index"]))  # type: ignore[call-overload]
+        if node.op == "Equal":
+            for name, other in (node.inputs, node.inputs[::-1]):
+                constant = graph.constants.get(other)
+                if constant is not None and constant.facts.splat is not None:
+                    found.setdefault(name, []).append(int(constant.facts.splat))
+    return found
 
 
 def _integers(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...], special: bool) -> np.ndarray:

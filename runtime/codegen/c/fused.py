@@ -15,11 +15,11 @@ from graphs.ir import Graph
 from graphs.types import TensorType
 
 from .launch import NAME, Launch, address_of, launch_of
-from .lowering import Lowering, Values
+from .lowering import Lowering, Values, whole_shape
 from .operands import operands_of
-from .text import Writer, row_loops
+from .text import FAULT, Writer, row_loops
 from .tiles import Packs, Product, product_of
-from .views import Cut, Domain, NotFusable, Refine
+from .views import Cut, Domain, NotFusable, OutOfRange, Refine
 
 MOST_PIECES = 16  # of a kernel with Concat
 MOST_STEPS = 64  # how often lowering starts again
@@ -36,6 +36,7 @@ class Plan:
     moved: int  # bytes of all arguments
     product: Product | None = None
     room: int = 0  # bytes of what the product writes, where that is no output
+    indexed: bool = False  # it reads by indices
 
     @property
     def text(self) -> str:
@@ -64,7 +65,8 @@ class FusedKernel:
 
     def __call__(self, *arrays: np.ndarray, threads: int = 1, out: Sequence[np.ndarray] = (),
                  packs: Packs | None = None) -> list[np.ndarray]:
-        """The outputs. Raises NotFusable where no kernel can be generated for these sizes. `out`: row-major arrays
+        """The outputs. Raises NotFusable where no kernel can be generated for these sizes, OutOfRange (one of it) where
+        an index lies outside of its axis; `out` holds anything then. `out`: row-major arrays
         of the right shapes and dtypes, apart from the inputs, to write into. `packs` says which arguments never
         change, and keeps what is made of them: it belongs to calls with those."""
         key = tuple([(each.shape, each.strides, each.dtype) for each in arrays])
@@ -77,7 +79,8 @@ class FusedKernel:
         if isinstance(plan, NotFusable):
             raise plan
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-        addresses = [*map(address_of, given), *self._addresses, *map(address_of, outputs)]
+        outside = np.zeros(1, np.int64)
+        addresses = [*map(address_of, given), *self._addresses, *map(address_of, outputs), address_of(outside)]
         if plan.product is not None:
             room = np.empty(plan.room, np.uint8)
             addresses.append(address_of(room))
@@ -85,6 +88,8 @@ class FusedKernel:
         threads = min(threads, plan.moved // SHARE_BYTES)
         for launch in plan.launches:
             launch.run(addresses, threads)
+        if plan.indexed and outside[0]:
+            raise OutOfRange("an index outside of its axis")
         return outputs
 
     def plan(self, *arrays: np.ndarray) -> Plan:
@@ -119,18 +124,18 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
         values = Values.of(graph, shapes, strides or {})
     except EgraftError as reason:
         raise NotFusable(str(reason)) from reason
-    whole = values.shapes[graph.outputs[0]]
+    whole = whole_shape(values)
     if any(0 in shape for shape in values.shapes.values()):
         raise NotFusable("a tensor without elements")
     pieces = _pieces(values, whole, exact)
     held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
-    place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs])}
+    place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs, FAULT])}
     outputs = tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in graph.outputs)
     used = [*graph.inputs, *graph.outputs]
     moved = sum(prod(values.shapes[name]) * dtypes.numpy_dtype(values.dtypes[name]).itemsize for name in used)
     product, done, room = _product(values, pieces, place, exact)
     launches = () if done else tuple(launch_of(Writer(NAME, group).made, place, exact) for group in _groups(pieces))
-    return Plan(launches, outputs, moved, product, room)
+    return Plan(launches, outputs, moved, product, room, any(each.indices for each in pieces))
 
 
 def _product(values: Values, pieces: Sequence[Lowering], place: dict[str, int],

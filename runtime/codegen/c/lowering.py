@@ -25,7 +25,7 @@ from .. import address
 from ..scalar import Scalar
 from .views import ZERO, Coordinate, Domain, NotFusable, View, broadcast, digits, loops_of
 
-FAMILIES = ("elementwise", "movement", "normalization", "product", "reduction")
+FAMILIES = ("elementwise", "indexing", "movement", "normalization", "product", "reduction")
 DTYPES = frozenset({"float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
                     "bool", "float16", "bfloat16"})  # fmt: skip
 # Each operator's result is rounded, as without fusion; inside of an operator, and in sums, there are floats of 32 bits.
@@ -35,7 +35,8 @@ MOST_ITEMS = 400  # of one kernel: beyond, views multiply what is computed
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An element of an input (or output) for each trip of the loops: `start + sum(stride * loop)`, in elements."""
+    """An element of an input (or output) for each trip of the loops: `start + sum(stride * loop)`, in elements. Loops
+    below 0 stand for indices (`Lowering.index`)."""
 
     tensor: str
     place: Coordinate
@@ -44,8 +45,10 @@ class Address:
 @dataclass(frozen=True, slots=True)
 class Item:
     """A number that a kernel computes. `kind` is `load` (of `address`), `literal`, `op` (an expression over the values
-    `a0`, `a1`, ... of `args`), `fold` (`text` names how the columns of its argument are combined) or `count` (of the
-    columns). `cost` is about how many instructions it takes; `helper`: the dtype whose functions the text calls."""
+    `a0`, `a1`, ... of `args`), `fold` (`text` names how the columns of its argument are combined), `count` (of the
+    columns) or `index` (its argument as a place on an axis: negative ones count from the end, those outside of it
+    are a fault). The `args` of a load are the indices that its address reads. `cost` is about how many instructions it
+    takes; `helper`: the dtype whose functions the text calls."""
 
     kind: str
     dtype: str
@@ -90,6 +93,15 @@ class Values:
         return Values(known, found, kinds, steps)
 
 
+def whole_shape(values: Values) -> tuple[int, ...]:
+    """The shape that a kernel walks over: that of its largest output. Others have it too, or are 1 where it is not."""
+    shapes = [values.shapes[name] for name in values.graph.outputs]
+    whole = max(shapes, key=prod)
+    if any(len(each) != len(whole) or any(size not in (1, own) for size, own in zip(each, whole)) for each in shapes):
+        raise NotFusable("outputs of different shapes")
+    return whole
+
+
 def _dtype(graph: Graph, name: str) -> str:
     type_ = graph.type_of(name)
     if type_ is None:
@@ -113,12 +125,23 @@ class Lowering:
         self.dependent: list[frozenset[int]] = []  # loops that each item depends on
         self._numbers: dict[Item, int] = {}
         self._known: dict[tuple[str, View], int] = {}
-        whole = values.shapes[values.graph.outputs[0]]
+        self.indices: list[int] = []  # the item of each index: the loop `~number` stands for it
+        self.whole = whole_shape(values)
         self.results = []
         for name in values.graph.outputs:
-            if values.shapes[name] != whole or name not in values.producers:
-                raise NotFusable("outputs of different shapes, or one that no node makes")
-            self.results.append(self.value(name, domain.view))
+            if name not in values.producers:
+                raise NotFusable("an output that no node makes")
+            self.results.append(self.value(name, self.stored(name)))
+        for name in values.graph.outputs:  # one of a row is written once, after the walks over the columns
+            apart = set(domain.loops) - loops_of(self.stored(name))
+            if apart and apart != set(domain.loops) & set(self.columns or ()):
+                raise NotFusable("outputs of different shapes")
+        if not set(self.indices) <= self.needed():
+            raise NotFusable("an index that nothing is read by: it would not be checked")
+
+    def stored(self, name: str) -> View:
+        """Through which view an output is written."""
+        return broadcast(self.domain.view, self.values.shapes[name], self.whole)
 
     def value(self, name: str, view: View) -> int:
         """The item that holds a value's element."""
@@ -149,7 +172,8 @@ class Lowering:
 
     def _load(self, tensor: str, dtype: str, view: View, strides: Sequence[int]) -> int:
         place = self.place(view, strides)
-        return self._add(Item("load", dtype, address=Address(tensor, place)), frozenset(loops_of((place,))))
+        indices = tuple(self.indices[~loop] for loop, _ in place.terms if loop < 0)
+        return self._add(Item("load", dtype, args=indices, address=Address(tensor, place)), self.loops_of((place,)))
 
     @staticmethod
     def place(view: View, strides: Sequence[int]) -> Coordinate:
@@ -182,6 +206,37 @@ class Lowering:
         depends = self.dependent[arg] - set(self.columns or ())
         return self._add(Item("fold", self.items[arg].dtype, how, (arg,)), depends)
 
+    def index(self, item: int, size: int) -> Coordinate:
+        """A place on an axis of `size` that only the run knows, as a coordinate."""
+        if not Scalar.of(self.items[item].dtype).is_integer:
+            raise NotFusable(f"an index of type {self.items[item].dtype}")
+        if size == 1:  # a view reads nothing of it: there would be no check
+            raise NotFusable("an index of an axis of one element")
+        found = self._add(Item("index", "int64", str(size), (item,), cost=2), self.dependent[item])
+        if found not in self.indices:
+            self.indices.append(found)
+        loop = ~self.indices.index(found)
+        self.trips[loop] = size
+        return Coordinate(0, ((loop, 1),))
+
+    def needed(self) -> set[int]:
+        """The items that results are made of."""
+        found: set[int] = set()
+        stack = list(self.results)
+        while stack:
+            number = stack.pop()
+            if number not in found:
+                found.add(number)
+                stack.extend(self.items[number].args)
+        return found
+
+    def loops_of(self, view: View) -> frozenset[int]:
+        """The loops that a view depends on, those of its indices among them."""
+        found: set[int] = set()
+        for loop in loops_of(view):
+            found |= self.dependent[self.indices[~loop]] if loop < 0 else {loop}
+        return frozenset(found)
+
     def count(self, dtype: str) -> int:
         """How many columns there are."""
         return self._add(Item("count", dtype), frozenset())
@@ -198,7 +253,7 @@ class Lowering:
     def reduced(self, view: View, shape: Sequence[int], axes: Sequence[int], kept: bool = True) -> View:
         """How the operand of a reduction over `axes` is read where its result is read through `view` (with the reduced
         dimensions if `kept`): the loops that the result does not depend on are the columns."""
-        rows = loops_of(view)
+        rows = self.loops_of(view)
         free = tuple(loop for loop in self.domain.loops if loop not in rows)
         wanted = [shape[axis] for axis in axes]
         if not free and prod(wanted) != 1:

@@ -28,6 +28,11 @@
     const eg_index j##_last = (n) - j##_first < EG_BLOCK ? (n) : j##_first + EG_BLOCK;
 #define EG_BLOCK_INNER(j, clauses)                                                                    \
   EG_PRAGMA(omp simd clauses) for (eg_index j = j##_first; j < j##_last; ++j) {
+// A place on an axis of n elements: negative ones count from the end; of others the fault is told, and 0 takes their place.
+#define EG_INDEX(i, v, n, fault)                                                                      \
+  eg_index i = (v);                                                                                   \
+  i += i < 0 ? (n) : 0;                                                                               \
+  if ((unsigned long long)i >= (unsigned long long)(n)) { *(fault) = 1; i = 0; }
 #define EG_INFINITY __builtin_inff()
 #define EG_NAN __builtin_nanf("")
 typedef long long eg_index;

@@ -9,8 +9,9 @@ only which strides are 0 (nothing to add, a value for all columns) and which inn
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from .. import address
 from ..functions import device_functions
@@ -26,6 +27,7 @@ _COMBINED = {"sum": "{0} + {1}", "product": "{0} * {1}", "larger": "eg_max({0}, 
 _CLAUSES = {"sum": "+", "product": "*"}
 _ROW, _OUTER, _INNER = 0, 1, 2  # where an item is computed: once for a row, outside of the innermost loop, inside
 BUFFER = ""  # the tensor of a pointer to a row buffer
+FAULT = "!"  # that of a pointer to a number which is 0 as long as every index lies on its axis
 
 
 @dataclass
@@ -53,6 +55,7 @@ class Writer:
         self.name, self.made, self.helpers = name, Written(), dict[str, str]()
         self.lines: list[str] = []
         self.pointers: dict[Address, int] = {}
+        self._fault = -1
         first = pieces[0]
         if rows is None:
             rows = row_loops(first, len(pieces) > 1)
@@ -101,6 +104,12 @@ class Writer:
         """The number of a pointer to room for a row."""
         return self._new_pointer(BUFFER, elements, dtype)
 
+    def fault(self) -> int:
+        """The number of the pointer to FAULT."""
+        if self._fault < 0:
+            self._fault = self._new_pointer(FAULT, 0, "int64")
+        return self._fault
+
     def _new_pointer(self, tensor: str, start: int, dtype: str) -> int:
         self.made.pointers.append((tensor, start))
         self.made.dtypes.append(dtype)
@@ -143,7 +152,7 @@ class _Piece:
         self.columns = tuple(loop for loop in order if loop in every - set(rows))
         self.stores = [(item, Address(name, self._place_of(name))) for name, item in
                        zip(lowered.values.graph.outputs, lowered.results)]
-        self.needed = self._needed()
+        self.needed = lowered.needed()
         loads = [item.address for number, item in enumerate(self.items) if number in self.needed and item.address]
         addresses = list(dict.fromkeys([*loads, *(where for _, where in self.stores)]))
         dtypes = {**lowered.values.dtypes}
@@ -174,17 +183,7 @@ class _Piece:
             raise NotFusable(f"an element outside of {where.tensor!r}: a defect of the kernel generator")
 
     def _place_of(self, name: str) -> Coordinate:
-        return Lowering.place(self.lowered.domain.view, address.contiguous(self.lowered.shape(name)))
-
-    def _needed(self) -> set[int]:
-        found: set[int] = set()
-        stack = [item for item, _ in self.stores]
-        while stack:
-            number = stack.pop()
-            if number not in found:
-                found.add(number)
-                stack.extend(self.items[number].args)
-        return found
+        return Lowering.place(self.lowered.stored(name), address.contiguous(self.lowered.shape(name)))
 
     def _class_of(self, where: Address) -> int:
         steps = self.steps[where]
@@ -194,11 +193,10 @@ class _Piece:
 
     def _where(self, number: int) -> int:
         item = self.items[number]
-        if (item.kind != "op" and item.address is None) or number not in self.needed:
+        if item.kind not in ("op", "index", "load") or number not in self.needed:
             return _ROW
-        if item.address is not None:
-            return self._class_of(item.address)
-        return max((self.where[each] for each in item.args), default=_ROW)
+        own = _ROW if item.address is None else self._class_of(item.address)
+        return max([own, *(self.where[each] for each in item.args)])
 
     def _levels(self) -> list[int]:
         """After how many walks each item can be computed."""
@@ -367,11 +365,18 @@ class _Piece:
         item, scalar = self.items[number], Scalar.of(self.items[number].dtype)
         if item.kind == "literal":
             return f"({item.text})" if item.text.startswith("-") else item.text
+        if item.kind == "index":
+            value, own = self._element(item.args[0]), self.lowered.indices.index(number)
+            size = self.writer.size(f"m{self.prefix}{own}", int(item.text))
+            self.writer.line(f"EG_INDEX(v{number}, {value}, {size}, p{self.writer.fault()})")
+            self.names[number] = f"v{number}"
+            return self.names[number]
         inside = self.where[number] == _INNER
         if number in self.kept:
             text = f"EG_GET(p{self.buffers[number]}, {self._column()})"
         elif item.address is not None:
-            text = scalar.load(f"p{self.writer.pointers[item.address]}", self._offset(item.address))
+            places = {~loop: self._element(each) for each, (loop, _) in zip(item.args, item.address.place.terms)}
+            text = scalar.load(f"p{self.writer.pointers[item.address]}", self._offset(item.address, places))
         elif item.kind == "count":
             text = f"({scalar.compute})({' * '.join(self._size(axis) for axis in range(len(self.trips))) or '1'})"
         else:
@@ -394,7 +399,8 @@ class _Piece:
             text = f"({text}) * {self._size(axis)} + {loop}" if text else loop
         return text or "0"
 
-    def _offset(self, where: Address) -> str:
+    def _offset(self, where: Address, places: Mapping[int, str] = MappingProxyType({})) -> str:
+        """`places` are the names of the indices."""
         number, terms = self.writer.pointers[where], []
         for axis, step in enumerate(self.steps[where]):
             loop = f"{self.prefix}{axis}"
@@ -405,6 +411,9 @@ class _Piece:
                 terms.append(loop)
                 continue
             terms.append(f"{loop} * {self.writer.size(name, step)}")
+        for own, factor in where.place.terms:
+            if own < 0:
+                terms.append(f"{places[~own]} * {self.writer.size(f's{number}x{~own}', factor)}")
         return " + ".join([f"b{number}", *terms])
 
     def _store(self, item: int, where: Address) -> None:

@@ -18,6 +18,10 @@ class NotFusable(Exception):
     """No kernel can be generated for this graph (at these sizes); the text is the reason."""
 
 
+class OutOfRange(NotFusable):
+    """An index outside of its axis: the graph run node by node says where."""
+
+
 @dataclass(frozen=True, slots=True)
 class Coordinate:
     """`start + sum(factor * loop)`; `terms` are pairs (loop, factor), sorted, no factor 0."""
