@@ -155,6 +155,39 @@ def not_not(m: Match) -> Outcome:
 
 @rule(
     family=FAMILY, exactness="exact",
+    meaning="Turning all bits over twice changes nothing.",
+    before="BitwiseNot(BitwiseNot(x))", after="x",
+    example="graph opset 18 (x: uint8[2, 3]) -> (y) { t = BitwiseNot(x) y = BitwiseNot(t) }",
+    near_miss="graph opset 18 (x: int32[2, 3]) -> (y) { t = BitwiseNot(x) y = Neg(t) }",
+)
+def bitwise_not_twice(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="What equals true is the value itself.",
+    before="Equal(x, $c)", after="x",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool[] true y = Equal(x, c) }",
+    near_miss="graph opset 17 (x: bool[3]) -> (y) { c = constant bool[2, 1] [true, true] y = Equal(x, c) }",
+)
+def equal_true(m: Match) -> Outcome:
+    return None if splat_of(m.c) is True else refuse("the constant is not true everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="What equals false is negated.",
+    before="Equal(x, $c)", after="Not(x)",
+    example="graph opset 17 (x: bool[2, 3]) -> (y) { c = constant bool[1] [false] y = Equal(x, c) }",
+    near_miss="graph opset 17 (x: bool[2]) -> (y) { c = constant bool[2] [false, true] y = Equal(x, c) }",
+)
+def equal_false(m: Match) -> Outcome:
+    return None if splat_of(m.c) is False else refuse("the constant is not false everywhere")
+
+
+@rule(
+    family=FAMILY, exactness="exact",
     meaning="Relu twice is Relu.",
     before="Relu(Relu(x))", after="Relu(x)",
     example="graph opset 17 (x: float32[2, 3]) -> (y) { t = Relu(x) y = Relu(t) }",

@@ -120,3 +120,29 @@ def _blocks(op: str, mode: str, perm: tuple[int, ...], inner: str, outer: str) -
 BLOCKS = [_blocks("DepthToSpace", "DCR", (0, 3, 4, 1, 5, 2), "[0, 2, 2, 2, 3, 5]", "[0, 2, 6, 10]"),
           _blocks("DepthToSpace", "CRD", (0, 1, 4, 2, 5, 3), "[0, 2, 2, 2, 3, 5]", "[0, 2, 6, 10]"),
           _blocks("SpaceToDepth", "", (0, 3, 5, 1, 2, 4), "[0, 2, 3, 2, 5, 2]", "[0, 8, 3, 5]")]
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Blocks of pixels moved into channels and back are where they were.",
+    before='DepthToSpace(SpaceToDepth(x, blocksize=b), blocksize=b, mode="DCR")', after="x",
+    example="graph opset 17 (x: float32[n, 2, 6, 10]) -> (y) "
+            "{ t = SpaceToDepth(x, blocksize=2) y = DepthToSpace(t, blocksize=2) }",
+    near_miss="graph opset 17 (x: float32[n, 2, 6, 10]) -> (y) "
+              "{ t = SpaceToDepth(x, blocksize=2) y = DepthToSpace(t, blocksize=2, mode=\"CRD\") }",
+)
+def blocks_into_channels_and_back(m: Match) -> Outcome:
+    return None
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="Channels moved into blocks of pixels and back are where they were.",
+    before='SpaceToDepth(DepthToSpace(x, blocksize=b, mode="DCR"), blocksize=b)', after="x",
+    example="graph opset 17 (x: float32[n, 8, 3, 5]) -> (y) "
+            "{ t = DepthToSpace(x, blocksize=2) y = SpaceToDepth(t, blocksize=2) }",
+    near_miss="graph opset 17 (x: float32[n, 64, 4, 4]) -> (y) "
+              "{ t = DepthToSpace(x, blocksize=4) y = SpaceToDepth(t, blocksize=2) }",
+)
+def channels_into_blocks_and_back(m: Match) -> Outcome:
+    return None
