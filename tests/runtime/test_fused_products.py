@@ -4,6 +4,8 @@ import threading
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from graphs.ir import Graph
 from graphs.text import parse_graph
@@ -39,6 +41,10 @@ FAMILIES = {
     "batch norm": ({"x": (1, 8, 9, 9), "w": (20, 8, 3, 3), "g": (20,), "b": (20,), "e": (20,), "v": (20,)},
                    "q = Conv(x, w); n = BatchNormalization(q, g, b, e, v); y = Relu(n)", True),
     "strided": ({"x": (1, 3, 40, 37), "w": (20, 3, 3, 3)}, "y = Conv(x, w, strides=[2, 2], pads=[1, 1, 1, 1])", True),
+    "few positions": ({"x": (2, 8, 5, 5), "w": (70, 8, 3, 3), "b": (70,), "r": (2, 70, 5, 5)},
+                      "q = Conv(x, w, b, pads=[1, 1, 1, 1]); z = Add(q, r); y = Relu(z)", True),
+    "few positions far apart": ({"x": (1, 40, 9, 9), "w": (50, 40, 1, 1), "b": (50,)},
+                                "q = Conv(x, w, b, strides=[2, 2]); y = Tanh(q)", True),
     "groups": ({"x": (2, 8, 9, 9), "w": (20, 4, 3, 3)},
         "q = Conv(x, w, group=2, pads=[0, 1, 0, 1]); y = Relu(q)", False),
     "one dimension": ({"x": (2, 8, 70), "w": (20, 8, 5)},
@@ -96,6 +102,42 @@ def test_sizes_around_those_of_blocks(m: int, k: int, n: int, threads: int) -> N
     np.testing.assert_array_equal(turned, got)
 
 
+def convolution(x: np.ndarray, w: np.ndarray, attrs: dict[str, list[int]], group: int) -> np.ndarray:
+    """The definition, in float64: x[n, c, h, w] * w[m, c / group, i, j]."""
+    top, left, bottom, right = attrs["pads"]
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], attrs["dilations"])]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
+    windows = windows[:, :, ::attrs["strides"][0], ::attrs["strides"][1], ::attrs["dilations"][0],
+                      ::attrs["dilations"][1]]
+    parts = [np.einsum("bchwij,mcij->bmhw", part, weights)
+             for part, weights in zip(np.split(windows, group, 1), np.split(w.astype(float), group))]
+    return np.concatenate(parts, 1)
+
+
+few = st.integers(1, 3)
+SIDES = st.tuples(few, few, few, few)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(st.integers(7, 20), st.integers(7, 20)), st.tuples(few, st.integers(2, 4), st.integers(1, 40)),
+       SIDES, SIDES, st.integers(1, 2), st.integers(1, 3), st.integers(0, 1 << 32))
+def test_convolutions_of_any_shape(size: tuple[int, int], channels: tuple[int, int, int], steps: tuple[int, ...],
+                                   edges: tuple[int, ...], group: int, threads: int, seed: int) -> None:
+    batch, inner, maps = channels
+    attrs = {"strides": [*steps[:2]], "dilations": [*steps[2:]], "pads": [each - 1 for each in edges]}
+    shapes = {"x": (batch, inner * group, *size), "w": (maps * group, inner, 1 + seed % 3, 1 + seed // 3 % 3)}
+    text = ", ".join(f"{name}={value}" for name, value in attrs.items())
+    graph = graph_of(shapes, f"y = Conv(x, w, {text}, group={group})")
+    rng = np.random.default_rng(seed)
+    x, w = (rng.standard_normal(shapes[name]).astype(np.float32) for name in "xw")
+    x.flat[rng.integers(x.size, size=2)] = np.nan, np.inf
+    want = convolution(x, w, attrs, group)
+    packs = Packs(frozenset({1} if seed % 2 else ()))
+    (got,) = FusedKernel(graph)(x, w, threads=threads, packs=packs)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
+
+
 def test_a_convolution_of_several_tiles() -> None:
     shapes = {"x": (1, 40, 61, 67), "w": (70, 40, 3, 3)}
     graph = graph_of(shapes, "q = Conv(x, w, pads=[1, 1, 1, 1]); y = Relu(q)")
@@ -143,9 +185,9 @@ def test_a_place_in_the_image_that_is_one_off_is_found(monkeypatch: pytest.Monke
 
 
 PLANTED = {  # what is written for what in the engine, and the family whose check has to find it
-    "a block of rows of B replaces the sum": ("c + j, job->c_row, first > 0)", "c + j, job->c_row, 0)", "long"),
+    "a block of rows of B replaces the sum": ("block > 0, next)", "0, next)", "long"),
     "padding is a column off": ("memcpy(to + before, from", "memcpy(to + before, 1 + from", "convolution"),
-    "the kernel behind misses a row": ("sizes[job->row_size] = rows", "sizes[job->row_size] = rows - 1",
+    "the kernel behind misses a row": ("sizes[job->row_size] = tile.rows", "sizes[job->row_size] = tile.rows - 1",
                                        "bias and activation"),
 }
 

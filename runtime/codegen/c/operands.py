@@ -33,8 +33,9 @@ class Operand:
 
 @dataclass(frozen=True)
 class Image:
-    """The B of a convolution: B[k, n] = image[places[k] + positions[n]]. `padded`, if there is padding, are the sizes
-    of an image (three dimensions) with it; `begins` is what of it comes first."""
+    """The B of a convolution: B[k, n] = image[places[k] + positions[n]]. `padded`, where it is laid out for that, are
+    the sizes of an image (three dimensions) with its padding; `begins` is what of it comes first. A row holds, for
+    each of `phases`, the columns that are `stride` apart from there on: windows beside each other read neighbours."""
 
     places: np.ndarray
     positions: np.ndarray
@@ -43,6 +44,8 @@ class Image:
     padded: tuple[int, ...] | None
     channels: int  # of all groups: planes of one image
     groups: int
+    stride: int = 1
+    phases: tuple[int, ...] = (0,)
 
     @property
     def elements(self) -> int:
@@ -62,6 +65,11 @@ class Operands:
     starts: tuple[int, ...]
     step: int
     image: Image | None = None
+
+    def exchanged(self) -> Operands:
+        """The same sums with B^T as A and A^T as B, where C is turned around."""
+        left, right = (replace(each, row=each.column, column=each.row) for each in (self.right, self.left))
+        return replace(self, left=left, right=right, m=self.n, n=self.m)
 
     @property
     def work(self) -> int:
@@ -158,14 +166,21 @@ def _image(node: Node, shape: Sequence[int], weights: Sequence[int], whole: Sequ
                    zip(counts, sizes, kernel, strides, dilations, begins, ends))
     if min(begins) < 0:
         raise NotFusable("a convolution with negative padding")
-    missing = _SPACES - len(sizes)
-    inside = all(not begin and length <= size for begin, length, size in zip(begins, reach, sizes))
+    missing, stride = _SPACES - len(sizes), strides[-1]
+    within = [element * dilations[-1] for element in range(kernel[-1])]
+    phases = tuple(sorted({each % stride for each in within}))
+    inside = stride == 1 and all(not begin and length <= size for begin, length, size in zip(begins, reach, sizes))
     room = [1] * missing + (list(sizes) if inside else [max(each) for each in zip(reach, begins)])
+    wide = counts[-1] + within[-1] // stride  # columns of a phase
+    if stride > 1:
+        room[-1] = wide * len(phases)
     steps = address.contiguous(room)
-    places = _offsets([weights[1], *kernel], [prod(room), *(s * d for s, d in zip(steps[missing:], dilations))])
-    positions = _offsets(counts, [s * t for s, t in zip(steps[missing:], strides)])
-    return Image(places, positions, (*[1] * missing, *sizes), (*[0] * missing, *begins),
-                 None if inside else tuple(room), shape[1], group)
+    across = np.array([phases.index(each % stride) * wide + each // stride for each in within], np.int64)
+    down = [s * d for s, d in zip(steps[missing:], dilations[:-1])]
+    places = _offsets([weights[1], *kernel[:-1]], [prod(room), *down])
+    positions = _offsets(counts, [*(s * t for s, t in zip(steps[missing:-1], strides)), 1])
+    return Image((places[:, None] + across).reshape(-1), positions, (*[1] * missing, *sizes), (*[0] * missing, *begins),
+                 None if inside else tuple(room), shape[1], group, stride, phases)
 
 
 def _offsets(sizes: Sequence[int], steps: Sequence[int]) -> np.ndarray:

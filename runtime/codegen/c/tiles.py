@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -52,13 +52,23 @@ class Then:
     column_size: int
     whole_rows: bool
 
+    def exchanged(self) -> Then:
+        """For rows as columns."""
+        return replace(self, rows=self.columns, columns=self.rows, row_size=self.column_size,
+                       column_size=self.row_size)
+
 
 class Product:
     """A product as a step of a plan. `target` is the argument that it is written to."""
 
     def __init__(self, operands: Operands, place: Mapping[str, int], target: int, then: Then | None) -> None:
+        # The image of a convolution with few positions is A: its maps fill whole vectors, and weights are read once.
+        self.turned = operands.image is not None and operands.m > operands.n and not (then and then.whole_rows)
+        if self.turned:
+            operands, then = operands.exchanged(), then and then.exchanged()
         self.operands, self.target, self.then = operands, target, then
         self.left, self.right = place[operands.left.tensor], place[operands.right.tensor]
+        self.image = None if operands.image is None else self.left if self.turned else self.right
         self._tables: dict[tuple[bool, bool], np.ndarray] = {}
 
     @property
@@ -69,8 +79,8 @@ class Product:
     def run(self, addresses: Sequence[int], threads: int, packs: Packs) -> None:
         """Run it on arguments that lie at these addresses."""
         each, image = self.operands, self.operands.image
-        left = self._packed("a", packs, addresses) if self.left in packs.fixed else None
-        right = self._packed("b", packs, addresses) if self.right in packs.fixed and image is None else None
+        left, right = (self._packed(side, packs, addresses) if place in packs.fixed and place != self.image else None
+                       for side, place in (("a", self.left), ("b", self.right)))
         table = self._table(left is not None, right is not None)
         threads = max(1, min(threads, each.work // THREAD_WORK))
         then = self.then
@@ -81,7 +91,7 @@ class Product:
             addresses[self.right] + each.right.start * FLOAT if right is None else address_of(right),
             addresses[self.target], len(each.starts), each.m, each.n, each.k, address_of(table),
             each.left.row, each.left.column, each.right.row, each.right.column, each.step,
-            left is not None, right is not None,
+            left is not None, right is not None, self.turned,
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0,
             bool(then and then.whole_rows), at(words) if then else 0, at(then.rows) if then else 0,
@@ -91,11 +101,14 @@ class Product:
             engine().eg_multiply(at(job))
             return
         room = np.empty(image.elements, np.float32)  # one image at a time
-        source, rows = job[1], job[7]
-        job[1], job[3] = address_of(room), image.groups
+        phases = array("q", image.phases)
+        side = 0 if self.turned else 1
+        source, rows = job[side], job[7]
+        job[side], job[3] = address_of(room), image.groups
         for number in range(len(each.starts) // image.groups):
-            padding = array("q", [source + number * image.channels * prod(image.sizes) * FLOAT, job[1],
-                                  image.channels, *image.sizes, *image.begins, *image.padded, threads])
+            padding = array("q", [source + number * image.channels * prod(image.sizes) * FLOAT, job[side],
+                                  image.channels, *image.sizes, *image.begins, *image.padded, image.stride,
+                                  len(phases), at(phases), threads])
             engine().eg_pad(at(padding))
             job[7] = rows + number * image.groups * table.strides[0]
             engine().eg_multiply(at(job))

@@ -44,20 +44,23 @@ static void eg_part(void* work, eg_index number) {
 void eg_run(const eg_launch* launch) { eg_parallel(eg_part, (void*)launch, launch->parts, launch->threads); }
 
 // C = A B for each of `batches`, then (where there is one) a kernel over what was just computed. `table` has a row for
-// each batch: bytes that A, B, C and the kernel's pointers are moved by.
+// each batch: bytes that A, B, C and the kernel's pointers are moved by. `turned`: what lies `c_step` apart in C are
+// its columns; tiles are turned around when they are done.
 typedef struct {
   const char *a, *b;
   char* c;
   eg_index batches, m, n, k;
   const eg_index* table;
-  eg_index a_row, a_column, b_row, b_column, c_row;  // elements
-  eg_index a_packed, b_packed;                       // these are panels already
-  const eg_index *places, *positions;                // not NULL: B[k, n] = b[places[k] + positions[n]]
-  eg_index b_elements;                               // of b, which nothing is read beyond
-  eg_index whole_rows;                               // the kernel needs all columns at once
-  const eg_launch* then;                             // or NULL
-  const eg_index *row_steps, *column_steps;          // bytes of its pointers for a row, a column
-  eg_index row_size, column_size;                    // the places of both among its sizes, or -1
+  eg_index a_row, a_column, b_row, b_column, c_step;   // elements
+  eg_index a_packed, b_packed;                         // these are panels already
+  eg_index turned;
+  // Not NULL: B[k, n] = b[places[k] + positions[n]]; or A[m, k] = a[places[k] + positions[m]] if C is turned.
+  const eg_index *places, *positions;
+  eg_index elements;                                   // of such an image, which nothing is read beyond
+  eg_index whole_rows;                                 // the kernel needs all columns at once
+  const eg_launch* then;                               // or NULL
+  const eg_index *row_steps, *column_steps;            // bytes of its pointers for a row, a column
+  eg_index row_size, column_size;                      // the places of both among its sizes, or -1
   eg_index threads;
   eg_index rows, columns, row_tiles, column_tiles, serial;  // set here
 } eg_product;
@@ -69,98 +72,135 @@ static eg_index eg_parts_of(eg_index size, eg_index part) { return (size + part 
 eg_index eg_height(eg_index m) { return m ? eg_parts_of(m, eg_parts_of(m, EG_MR)) : 1; }
 eg_index eg_width(void) { return EG_NR; }
 
-// Columns of B out of an image: runs of positions that follow each other there are copied as whole vectors, what such a
-// copy writes too much is overwritten by the next run or row.
-static void eg_gather(const float* image, eg_index elements, const eg_index* places, const eg_index* positions,
-                      eg_index first, eg_index depth, eg_index columns, float* to) {
-  eg_index starts[EG_NR], lengths[EG_NR], count = 0;
-  for (eg_index j = 0; j < columns; ++j) {
-    if (j && positions[j] == positions[j - 1] + 1) {
-      ++lengths[count - 1];
-    } else {
-      starts[count] = j;
-      lengths[count++] = 1;
-    }
-  }
-  const int runs = count * 4 <= columns || count == 1;
-  const eg_index furthest = positions[columns - 1] + EG_NR;  // positions ascend
-  for (eg_index p = first; p < first + depth; ++p, to += EG_NR) {
+// `count` rows or columns out of an image, `width` places for each k: runs of positions that follow each other there
+// are copied as whole vectors, what such a copy writes too much is overwritten by the next run or k.
+EG_INLINE void eg_gather(const int vectors, const float* image, eg_index elements, const eg_index* places,
+                         const eg_index* positions, eg_index depth, eg_index count, eg_index width, float* to) {
+  eg_index starts[EG_NR], runs = 0;
+  for (eg_index j = 0; j < count; ++j)
+    if (!j || positions[j] != positions[j - 1] + 1) starts[runs++] = j;
+  const int whole = runs * 4 <= count || runs == 1;
+  const eg_index furthest = positions[count - 1] + EG_NR;  // positions ascend
+  for (eg_index p = 0; p < depth; ++p, to += width) {
     const float* const from = image + places[p];
-    if (runs && places[p] + furthest <= elements) {
-      for (eg_index run = 0; run < count; ++run) {
+    if (whole && places[p] + furthest <= elements) {
+      for (eg_index run = 0; run < runs; ++run) {
         const float* const source = from + positions[starts[run]];
         float* const target = to + starts[run];
-        for (int v = 0; v < EG_NV; ++v) *(eg_vector*)(target + v * EG_VL) = *(const eg_vector*)(source + v * EG_VL);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v)
+          *(eg_vector*)(target + v * EG_VL) = *(const eg_vector*)(source + v * EG_VL);
       }
     } else {
-      for (eg_index j = 0; j < columns; ++j) to[j] = from[positions[j]];
+      for (eg_index j = 0; j < count; ++j) to[j] = from[positions[j]];
     }
-    for (eg_index j = columns; j < EG_NR; ++j) to[j] = 0.0f;
+    for (eg_index j = count; j < width; ++j) to[j] = 0.0f;
   }
 }
 
-static void eg_tile(void* work, eg_index number) {
-  const eg_product* const job = work;
+// A part of C that one thread computes: where it is, and what it is made of.
+typedef struct {
+  eg_index number, row, rows, column, columns, height;
+  const float *a, *b;
+  float* c;
+  eg_index step;  // of the rows of c
+} eg_tile;
+
+#define EG_SLACK (2 * EG_NR)  // elements that copies of whole vectors may write beyond the last panel
+
+// Rows [first, first + depth) of k of the tile's A as panels.
+static void eg_left(const eg_product* job, const eg_tile* tile, eg_index first, eg_index depth, float* room) {
+  if (!job->turned) {
+    eg_pack_left(tile->a + first * job->a_column, job->a_row, job->a_column, tile->rows, depth, tile->height, room);
+    return;
+  }
+  for (eg_index row = 0; row < tile->rows; row += tile->height, room += depth * tile->height) {
+    const eg_index rows = eg_least(tile->height, tile->rows - row);
+    const eg_index *const places = job->places + first, *const positions = job->positions + tile->row + row;
+    if (tile->height <= EG_VL)
+      eg_gather(1, tile->a, job->elements, places, positions, depth, rows, tile->height, room);
+    else
+      eg_gather(EG_NV, tile->a, job->elements, places, positions, depth, rows, tile->height, room);
+  }
+}
+
+// Panel `j` of the tile's B, rows [first, first + depth).
+static const float* eg_right(const eg_product* job, const eg_tile* tile, eg_index j, eg_index first, eg_index depth,
+                             float* panel) {
+  const eg_index column = tile->column + j, width = eg_least(EG_NR, tile->columns - j);
+  if (job->b_packed) return tile->b + (column / EG_NR * job->k + first) * EG_NR;
+  if (job->places && !job->turned)
+    eg_gather(EG_NV, tile->b, job->elements, job->places + first, job->positions + column, depth, width, EG_NR,
+              panel);
+  else
+    eg_pack_right(tile->b + column * job->b_column, job->b_row, job->b_column, first, depth, width, panel);
+  return panel;
+}
+
+static void eg_sums(const eg_product* job, const eg_tile* tile) {
   static __thread eg_index packed_serial, packed_tile;  // which rows of A lie in this thread's room
+  const eg_index height = tile->height, blocks = eg_parts_of(job->k, EG_KC), same = tile->number / job->column_tiles;
+  // Rows of A that other tiles need too are packed whole and kept for them, else block by block.
+  const int whole = job->column_tiles > 1;
+  float* const panel = eg_room(EG_PANELS, (EG_KC * EG_NR + EG_SLACK) * sizeof(float));
+  float* room = NULL;
+  if (!job->a_packed) {
+    const eg_index kept = whole ? job->k : eg_least(EG_KC, job->k);
+    room = eg_room(EG_LEFT, (eg_parts_of(tile->rows, height) * height * kept + EG_SLACK) * sizeof(float));
+    if (whole && (packed_serial != job->serial || packed_tile != same)) eg_left(job, tile, 0, job->k, room);
+    packed_serial = job->serial;
+    packed_tile = same;
+  }
+  for (eg_index block = 0; block < blocks; ++block) {
+    const eg_index first = job->k * block / blocks, depth = job->k * (block + 1) / blocks - first;
+    const int alone = room && !whole;  // only this block lies in the room
+    if (alone) eg_left(job, tile, first, depth, room);
+    for (eg_index j = 0; j < tile->columns; j += EG_NR) {
+      const float* const right = eg_right(job, tile, j, first, depth, panel);
+      const float* next = NULL;
+      if (job->b_packed)
+        next = j + EG_NR < tile->columns ? right + job->k * EG_NR : eg_right(job, tile, 0, first + depth, 0, panel);
+      eg_panel(room ? room : tile->a, height, tile->rows, alone ? depth : job->k, alone ? 0 : first, depth, right,
+               eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next);
+    }
+  }
+}
+
+static void eg_compute(void* work, eg_index number) {
+  const eg_product* const job = work;
   const eg_index column_tile = number % job->column_tiles, row_tile = number / job->column_tiles % job->row_tiles;
   const eg_index batch = number / job->column_tiles / job->row_tiles;
   const eg_index* const offsets = job->table + batch * (3 + (job->then ? job->then->pointers : 0));
-  const eg_index height = eg_height(job->m), row = row_tile * job->rows, column = column_tile * job->columns;
-  const eg_index rows = eg_least(job->rows, job->m - row), columns = eg_least(job->columns, job->n - column);
-  const float* a = (const float*)(job->a + offsets[0]);
-  const float* const b = (const float*)(job->b + offsets[1]);
-  float* const c = (float*)(job->c + offsets[2]) + row * job->c_row + column;
-  // The last copy of a run goes beyond a panel.
-  float* const panel = eg_room(EG_PANELS, (EG_KC * EG_NR + 2 * EG_NR) * sizeof(float));
-  // Rows of A that other tiles need too are packed whole and kept for them, else block by block.
-  const eg_index kept = job->column_tiles > 1 ? job->k : eg_least(EG_KC, job->k), tile = number / job->column_tiles;
-  float* room = NULL;
-  if (job->a_packed) {
-    a += row * job->k;
-  } else {
-    a += row * job->a_row;
-    room = eg_room(EG_RESULTS, eg_parts_of(rows, height) * height * kept * sizeof(float));
-    if (kept == job->k && (packed_serial != job->serial || packed_tile != tile))
-      eg_pack_left(a, job->a_row, job->a_column, rows, job->k, height, room);
-    packed_serial = job->serial;
-    packed_tile = tile;
+  const eg_index row = row_tile * job->rows, column = column_tile * job->columns;
+  eg_tile tile = {.number = number, .row = row, .rows = eg_least(job->rows, job->m - row), .column = column,
+                  .columns = eg_least(job->columns, job->n - column), .height = eg_height(job->m),
+                  .a = (const float*)(job->a + offsets[0]), .b = (const float*)(job->b + offsets[1]),
+                  .c = (float*)(job->c + offsets[2]), .step = job->c_step};
+  tile.c += job->turned ? row + column * tile.step : row * tile.step + column;
+  float* const c = tile.c;
+  if (job->a_packed)
+    tile.a += row * job->k;
+  else if (!job->turned)
+    tile.a += row * job->a_row;
+  if (job->turned) {
+    tile.step = job->columns;
+    tile.c = eg_room(EG_TURNED, tile.rows * tile.step * sizeof(float));
   }
-  for (eg_index first = 0; first < job->k; first += EG_KC) {
-    const eg_index depth = eg_least(EG_KC, job->k - first);
-    const float* left = a;
-    eg_index k = job->k, from_row = first;  // of what `left` holds, and where this block begins there
-    if (room) {
-      left = room;
-      if (kept < job->k) {
-        eg_pack_left(a + first * job->a_column, job->a_row, job->a_column, rows, depth, height, room);
-        k = depth;
-        from_row = 0;
-      }
-    }
-    for (eg_index j = 0; j < columns; j += EG_NR) {
-      const eg_index width = eg_least(EG_NR, columns - j);
-      const float* from = panel;
-      if (job->b_packed)
-        from = b + ((column + j) / EG_NR * job->k + first) * EG_NR;
-      else if (job->places)
-        eg_gather(b, job->b_elements, job->places, job->positions + column + j, first, depth, width, panel);
-      else
-        eg_pack_right(b + (column + j) * job->b_column, job->b_row, job->b_column, first, depth, width, panel);
-      eg_panel(left, height, rows, k, from_row, depth, from, width, c + j, job->c_row, first > 0);
-    }
-  }
+  eg_sums(job, &tile);
+  if (job->turned) eg_turned(tile.c, tile.step, tile.rows, tile.columns, tile.rows, c, job->c_step);
   if (!job->then) return;
   void* pointers[EG_MOST_POINTERS];
   eg_index sizes[EG_MOST_SIZES];
   memcpy(sizes, job->then->values, job->then->sizes * sizeof(eg_index));
-  if (job->row_size >= 0) sizes[job->row_size] = rows;
-  if (job->column_size >= 0) sizes[job->column_size] = columns;
+  if (job->row_size >= 0) sizes[job->row_size] = tile.rows;
+  if (job->column_size >= 0) sizes[job->column_size] = tile.columns;
   for (eg_index p = 0; p < job->then->pointers; ++p)
     pointers[p] = (char*)job->then->bases[p] + offsets[3 + p] + row * job->row_steps[p] + column * job->column_steps[p];
   eg_call(job->then, pointers, sizes);
 }
 
 #define EG_TILE_BYTES (1 << 19)  // of C, and of A in one block of rows: half of a second-level cache of 1 MiB
+#define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
 
 void eg_multiply(eg_product* job) {
@@ -170,6 +210,7 @@ void eg_multiply(eg_product* job) {
   // As many rows as fit beside each other in the cache in blocks of EG_KC columns.
   eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);
   if (job->whole_rows) row_panels = eg_least(row_panels, EG_TILE_BYTES / (job->n * height * 4));
+  if (job->turned) row_panels = eg_least(row_panels, EG_TURNED_PANELS);
   row_panels = eg_least(row_panels > 1 ? row_panels : 1, eg_parts_of(job->m, height));
   if (job->whole_rows && job->threads > 1 && job->batches < job->threads)
     row_panels = eg_least(row_panels, eg_parts_of(eg_parts_of(job->m, height), job->threads));
@@ -187,7 +228,7 @@ void eg_multiply(eg_product* job) {
   }
   job->columns = width * EG_NR;
   job->column_tiles = eg_parts_of(panels, width);
-  eg_parallel(eg_tile, job, job->batches * job->row_tiles * job->column_tiles, job->threads);
+  eg_parallel(eg_compute, job, job->batches * job->row_tiles * job->column_tiles, job->threads);
 }
 
 // All of A or B as panels.
@@ -200,29 +241,51 @@ void eg_pack_b(const float* b, eg_index row_step, eg_index column_step, eg_index
     eg_pack_right(b + j * column_step, row_step, column_step, 0, k, eg_least(EG_NR, n - j), to);
 }
 
-// Planes of `sizes` (three dimensions) into zeros of `room`, `begins` from the start. Row-major.
+// Planes of `sizes` (three dimensions) into zeros of `room`, `begins` from the start. Row-major; a row of the room
+// holds, for each of `phases`, the columns that are `stride` apart from there on.
 typedef struct {
   const float* from;
   float* to;
-  eg_index planes, sizes[3], begins[3], room[3], threads;
+  eg_index planes, sizes[3], begins[3], room[3], stride, count;
+  const eg_index* phases;
+  eg_index threads;
 } eg_padding;
+
+EG_INLINE void eg_pick(const float* restrict from, const eg_index stride, eg_index count, float* restrict to) {
+  for (eg_index i = 0; i < count; ++i) to[i] = from[i * stride];
+}
+
+// Columns first, first + stride, ... of a row.
+static void eg_pad_row(const float* from, eg_index size, eg_index first, eg_index stride, eg_index width, float* to) {
+  const eg_index before = first < 0 ? eg_least(eg_parts_of(-first, stride), width) : 0;
+  const eg_index start = first + before * stride;
+  const eg_index length = start < size ? eg_least(eg_parts_of(size - start, stride), width - before) : 0;
+  memset(to, 0, before * sizeof(float));
+  if (stride == 1)
+    memcpy(to + before, from + start, length * sizeof(float));
+  else if (stride == 2)
+    eg_pick(from + start, 2, length, to + before);
+  else
+    eg_pick(from + start, stride, length, to + before);
+  memset(to + before + length, 0, (width - before - length) * sizeof(float));
+}
 
 static void eg_pad_plane(void* work, eg_index plane) {
   const eg_padding* const job = work;
   const eg_index* const room = job->room;
   const float* const from = job->from + plane * job->sizes[0] * job->sizes[1] * job->sizes[2];
   float* to = job->to + plane * room[0] * room[1] * room[2];
+  const eg_index width = room[2] / job->count;
   for (eg_index z = 0; z < room[0]; ++z)
     for (eg_index y = 0; y < room[1]; ++y, to += room[2]) {
-      const eg_index d = z - job->begins[0], h = y - job->begins[1], before = eg_least(job->begins[2], room[2]);
-      const eg_index length = eg_least(job->sizes[2], room[2] - before);
+      const eg_index d = z - job->begins[0], h = y - job->begins[1];
       if (d < 0 || d >= job->sizes[0] || h < 0 || h >= job->sizes[1]) {
         memset(to, 0, room[2] * sizeof(float));
         continue;
       }
-      memset(to, 0, before * sizeof(float));
-      memcpy(to + before, from + (d * job->sizes[1] + h) * job->sizes[2], length * sizeof(float));
-      memset(to + before + length, 0, (room[2] - before - length) * sizeof(float));
+      for (eg_index f = 0; f < job->count; ++f)
+        eg_pad_row(from + (d * job->sizes[1] + h) * job->sizes[2], job->sizes[2], job->phases[f] - job->begins[2],
+                   job->stride, width, to + f * width);
     }
 }
 

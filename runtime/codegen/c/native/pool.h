@@ -98,8 +98,9 @@ static void eg_parallel(eg_task task, void* work, eg_index count, eg_index threa
   pthread_mutex_unlock(&eg_pool.caller);
 }
 
-// Room that a thread keeps for itself and lets grow: for row buffers, for panels, for results on their way.
-enum { EG_ROWS, EG_PANELS, EG_RESULTS, EG_ROOMS };
+// Room that a thread keeps for itself and lets grow: for row buffers, for panels of
+// B and of A, for results on their way.
+enum { EG_ROWS, EG_PANELS, EG_LEFT, EG_TURNED, EG_ROOMS };
 typedef struct { void* memory; size_t bytes; } eg_kept;
 static __thread eg_kept eg_rooms[EG_ROOMS];
 static long long eg_total;  // bytes of all rooms, in all threads

@@ -2,8 +2,9 @@
 //
 // C[m, n] = sum over k of A[m, k] B[k, n]. A lies in panels of `height` rows ([panel][k][height]), B in panels of EG_NR
 // columns ([panel][k][EG_NR]), the last ones filled up with zeros; what a filled place becomes is never stored. Operands
-// that are constants are packed once. Of others B is packed by the task that needs it, in blocks of EG_KC rows that stay
-// in the first-level cache; the B of a convolution is gathered from the image in the same way, so that it never exists.
+// that are constants are packed once. Of others B is packed by the task that needs it, in blocks of at most EG_KC rows
+// that stay in the first-level cache; a convolution's image is gathered in the same way, so that it never exists
+// unfolded.
 #if defined(__AVX512F__)
 #define EG_VL 16
 #define EG_MR 14
@@ -25,17 +26,39 @@
 #define EG_AHEAD 48  // rows of panels that are asked for beforehand
 #define EG_INLINE static inline __attribute__((always_inline))
 typedef float eg_vector __attribute__((vector_size(EG_VL * 4), aligned(4), may_alias));
+// The elements of two vectors in turn: of their first halves, of their second halves.
+#if EG_VL == 16
+#define EG_FIRST 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define EG_SECOND 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif EG_VL == 8
+#define EG_FIRST 0, 8, 1, 9, 2, 10, 3, 11
+#define EG_SECOND 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define EG_FIRST 0, 4, 1, 5
+#define EG_SECOND 2, 6, 3, 7
+#endif
+#if defined(__clang__)
+#define EG_MIXED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
+#define EG_MIXED(a, b, ...) __builtin_shuffle(a, b, (eg_places){__VA_ARGS__})
+#endif
 
+// `next` is what is needed after this: it comes into the second-level cache meanwhile, `stride` bytes a step.
 EG_INLINE void eg_block(const int rows, eg_index height, eg_index depth, const float* restrict a,
-                        const float* restrict b, float* restrict c, eg_index step, int add) {
+                        const float* restrict b, float* restrict c, eg_index step, int add, const char* next,
+                        eg_index stride) {
   eg_vector sums[EG_MR][EG_NV];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j)
-      sums[i][j] = add ? *(const eg_vector*)(c + i * step + j * EG_VL) : (eg_vector){0};
+    for (int j = 0; j < EG_NV; ++j) {
+      sums[i][j] = (eg_vector){0};
+      __builtin_prefetch(c + i * step + j * EG_VL, 1);
+    }
   for (eg_index p = 0; p < depth; ++p) {
-    // Constants come from memory: the processor itself does not look beyond the page that it reads.
+    // The processor itself does not look beyond the page that it reads.
+    __builtin_prefetch(next, 0, 2);
     __builtin_prefetch(a + EG_AHEAD * height);
 #pragma GCC unroll 4
     for (int j = 0; j < EG_NV; ++j) __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
@@ -48,17 +71,22 @@ EG_INLINE void eg_block(const int rows, eg_index height, eg_index depth, const f
       for (int j = 0; j < EG_NV; ++j) sums[i][j] += a[i] * right[j];
     a += height;
     b += EG_NR;
+    next += stride;
   }
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j) *(eg_vector*)(c + i * step + j * EG_VL) = sums[i][j];
+    for (int j = 0; j < EG_NV; ++j) {
+      eg_vector* const to = (eg_vector*)(c + i * step + j * EG_VL);
+      if (add) sums[i][j] += *to;
+      *to = sums[i][j];
+    }
 }
 
 #define EG_ROWS_OF(rows)                                                                                       \
   static void eg_block_##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,      \
-                              eg_index step, int add) {                                                       \
-    eg_block(rows, height, depth, a, b, c, step, add);                                                        \
+                              eg_index step, int add, const char* next, eg_index stride) {                    \
+    eg_block(rows, height, depth, a, b, c, step, add, next, stride);                                          \
   }
 EG_ROWS_OF(1) EG_ROWS_OF(2) EG_ROWS_OF(3) EG_ROWS_OF(4)
 #if EG_MR > 4
@@ -70,7 +98,8 @@ EG_ROWS_OF(7) EG_ROWS_OF(8)
 #if EG_MR > 8
 EG_ROWS_OF(9) EG_ROWS_OF(10) EG_ROWS_OF(11) EG_ROWS_OF(12) EG_ROWS_OF(13) EG_ROWS_OF(14)
 #endif
-typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, int);
+typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, int, const char*,
+                          eg_index);
 static const eg_blocks eg_block_of[EG_MR + 1] = {
     0, eg_block_1, eg_block_2, eg_block_3, eg_block_4,
 #if EG_MR > 4
@@ -84,33 +113,81 @@ static const eg_blocks eg_block_of[EG_MR + 1] = {
 #endif
 };
 
-// Some rows and columns of a product, for rows [first, first + depth) of B: `b` is one panel, from there on.
+// Some rows and columns of a product, for rows [first, first + depth) of B: `b` is one panel, from there on. `next` is
+// the panel after it where that has to come from memory.
 static void eg_panel(const float* a, eg_index height, eg_index m, eg_index k, eg_index first, eg_index depth,
-                     const float* b, eg_index columns, float* c, eg_index step, int add) {
-  for (eg_index row = 0; row < m; row += height) {
+                     const float* b, eg_index columns, float* c, eg_index step, int add, const float* next) {
+  const eg_index stride = next ? EG_NR * (eg_index)sizeof(float) * height / (m > height ? m : height) : 0;
+  const char* ahead = (const char*)(next ? next : b);
+  for (eg_index row = 0; row < m; row += height, ahead += depth * stride) {
     const eg_index rows = m - row < height ? m - row : height;
     const float* const from = a + row * k + first * height;
     float* const to = c + row * step;
     if (columns == EG_NR) {
-      eg_block_of[rows](height, depth, from, b, to, step, add);
+      eg_block_of[rows](height, depth, from, b, to, step, add, ahead, stride);
       continue;
     }
     float whole[EG_MR * EG_NR] __attribute__((aligned(64)));
     if (add)
       for (eg_index i = 0; i < rows; ++i) memcpy(whole + i * EG_NR, to + i * step, columns * sizeof(float));
-    eg_block_of[rows](height, depth, from, b, whole, EG_NR, add);
+    eg_block_of[rows](height, depth, from, b, whole, EG_NR, add, ahead, stride);
     for (eg_index i = 0; i < rows; ++i) memcpy(to + i * step, whole + i * EG_NR, columns * sizeof(float));
   }
 }
 
+// A square of EG_VL vectors turned around: each round puts the elements of two halves side by side.
+EG_INLINE void eg_turn(eg_vector* v) {
+#pragma GCC unroll 4
+  for (int round = 1; round < EG_VL; round *= 2) {
+    eg_vector w[EG_VL];
+#pragma GCC unroll 16
+    for (int i = 0; i < EG_VL / 2; ++i) {
+      w[2 * i] = EG_MIXED(v[i], v[i + EG_VL / 2], EG_FIRST);
+      w[2 * i + 1] = EG_MIXED(v[i], v[i + EG_VL / 2], EG_SECOND);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < EG_VL; ++i) v[i] = w[i];
+  }
+}
+
+// to[p * to_step + i] = from[i * from_step + p] for i below `rows`, p below `columns`; and zeros for i below `width`.
+static void eg_turned(const float* from, eg_index from_step, eg_index rows, eg_index columns, eg_index width, float* to,
+                      eg_index to_step) {
+  eg_index first = 0;
+  for (; first + EG_VL <= columns; first += EG_VL)
+    for (eg_index row = 0; row < width; row += EG_VL) {
+      eg_vector v[EG_VL];
+      const eg_index high = width - row < EG_VL ? width - row : EG_VL;
+      for (eg_index i = 0; i < EG_VL; ++i)
+        if (row + i < rows)
+          v[i] = *(const eg_vector*)(from + (row + i) * from_step + first);
+        else
+          v[i] = (eg_vector){0};
+      eg_turn(v);
+      for (eg_index p = 0; p < EG_VL; ++p) {
+        float* const place = to + (first + p) * to_step + row;
+        // What a whole vector writes too much is overwritten by the next one.
+        if (high == EG_VL || (width < EG_VL && to_step == width && (first + p) * width + EG_VL <= columns * width))
+          *(eg_vector*)place = v[p];
+        else
+          memcpy(place, &v[p], high * sizeof(float));
+      }
+    }
+  for (eg_index i = 0; i < width; ++i)
+    for (eg_index p = first; p < columns; ++p) to[p * to_step + i] = i < rows ? from[i * from_step + p] : 0.0f;
+}
+
 static void eg_pack_left(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k,
                          eg_index height, float* to) {
-  for (eg_index row = 0; row < m; row += height) {
+  for (eg_index row = 0; row < m; row += height, to += k * height) {
     const eg_index rows = m - row < height ? m - row : height;
-    for (eg_index i = 0; i < height; ++i)
-      for (eg_index p = 0; p < k; ++p)
+    if (column_step == 1) {
+      eg_turned(a + row * row_step, row_step, rows, k, height, to, height);
+      continue;
+    }
+    for (eg_index p = 0; p < k; ++p)
+      for (eg_index i = 0; i < height; ++i)
         to[p * height + i] = i < rows ? a[(row + i) * row_step + p * column_step] : 0.0f;
-    to += k * height;
   }
 }
 
@@ -118,15 +195,16 @@ static void eg_pack_left(const float* a, eg_index row_step, eg_index column_step
 static void eg_pack_right(const float* b, eg_index row_step, eg_index column_step, eg_index first, eg_index depth,
                           eg_index columns, float* to) {
   b += first * row_step;
-  if (column_step == 1) {
-    for (eg_index p = 0; p < depth; ++p, to += EG_NR, b += row_step) {
-      eg_index j = 0;
-      for (; j < columns; ++j) to[j] = b[j];
-      for (; j < EG_NR; ++j) to[j] = 0.0f;
-    }
+  if (row_step == 1 && column_step != 1) {
+    eg_turned(b, column_step, columns, depth, EG_NR, to, EG_NR);
     return;
   }
-  for (eg_index j = 0; j < EG_NR; ++j)
-    for (eg_index p = 0; p < depth; ++p)
-      to[p * EG_NR + j] = j < columns ? b[p * row_step + j * column_step] : 0.0f;
+  for (eg_index p = 0; p < depth; ++p, to += EG_NR, b += row_step) {
+    eg_index j = 0;
+    if (column_step == 1)
+      for (; j < columns; ++j) to[j] = b[j];
+    else
+      for (; j < columns; ++j) to[j] = b[j * column_step];
+    for (; j < EG_NR; ++j) to[j] = 0.0f;
+  }
 }
