@@ -8,7 +8,7 @@ firings; each edge is one step, a patch on the graph as it stands. What no path 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphs.ir import Graph, Node
 
@@ -28,13 +28,15 @@ DEPTH = 24
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One root of a firing: from the matched e-node to the made one. `handed`: the right side is only a variable."""
+    """One root of a firing: from the matched e-node to the made one. `handed`: the right side is only a variable.
+    `back`: the reverse of such an edge, where a value becomes what reads a copy of it (x becomes x * 1)."""
 
     firing: Firing
     source: ENode
     target: ENode
     reverse: bool
     handed: bool
+    back: bool = False
 
 
 def rebuild(graph: Graph, saturated: Saturated, selection: Selection, result_graph: Graph) -> list[Step]:
@@ -50,6 +52,8 @@ class Tracer:
         self.state = State(graph, saturated)
         self.steps: list[Step] = []
         self.edges: dict[int, list[Edge]] = {}
+        self.back: dict[int, list[Edge]] = {}  # by class
+        self.turning = False  # values that no edge leads from may go back along one of those
         self.blocked: set[tuple[int, int]] = set()
         of_label = saturated.of_label
         for firing in (*saturated.firings, *saturated.computed):
@@ -59,13 +63,27 @@ class Tracer:
                 handed = target.index not in built and target.kind != "leaf"
                 if source is not target:
                     self.edges.setdefault(source.index, []).append(Edge(firing, source, target, False, handed))
-                    if not handed:
+                    if handed:
+                        self.back.setdefault(target.cls, []).append(Edge(firing, target, source, True, False, True))
+                    else:
                         self.edges.setdefault(target.index, []).append(Edge(firing, target, source, True, False))
 
     def run(self, result: Graph) -> list[Step]:
         """All steps."""
         order = order_of(self.selection.choice, self.saturated.outputs)
         self._merge(order, equal_only=True)  # the rest of what is equal may well be dead in the end
+        self._passes(order)
+        self.turning = True
+        self._passes(order)
+        rest.known_shapes(self)
+        rest.spelling(self)
+        rest.output_names(self, result)
+        rest.region(self, result)
+        for index, step in enumerate(self.steps):
+            step.index = index
+        return self.steps
+
+    def _passes(self, order: list[int]) -> None:
         for _ in range(PASSES):
             before = len(self.steps)
             for cls in reversed(order):
@@ -75,13 +93,6 @@ class Tracer:
             self._merge(order)
             if len(self.steps) == before:
                 break
-        rest.known_shapes(self)
-        rest.spelling(self)
-        rest.output_names(self, result)
-        rest.region(self, result)
-        for index, step in enumerate(self.steps):
-            step.index = index
-        return self.steps
 
     def _values(self, cls: int) -> list[str]:
         """Live computed values of a class."""
@@ -152,33 +163,55 @@ class Tracer:
 
     def _lead(self, value: str, target: ENode, depth: int, main: str = "") -> bool:
         """Rewrite a value along firings until it is the target e-node; True if it is."""
-        state = self.state
+        state, around = self.state, self.turning and depth == 0
+        plan: list[tuple[Edge, str]] = []  # of a way around the rest
         for _ in range(DEPTH):
             present = state.enode.get(value)
             if present is target:
                 return True
             if present is None or depth > DEPTH or not state.is_live(value):
                 return False
-            path = self._path(value, present, target)
+            path = plan if plan and plan[0][0].source is present else self._path(value, present, target)
+            if not path and rest.constant_form(self, value, target):
+                return True
+            if not path and around:  # once, and not on the way of another value: the next step may lead back
+                path, around = self._around(value, present, target), False
+                plan = path
             if not path:
-                return rest.constant_form(self, value, target)
+                return False
             edge, other = path[0]
             after = self._apply(value, edge, other, depth)
+            plan = plan[1:] if after is not None else []
             if after is None:
                 self.blocked.add((id(edge.firing), edge.target.index))
                 continue
             value = after
         return False
 
-    def _path(self, value: str, start: ENode, target: ENode) -> list[tuple[Edge, str]]:
-        """Shortest list of edges, each with the value that a handed-through variable stands for ('' if none)."""
+    def _around(self, value: str, present: ENode, target: ENode) -> list[tuple[Edge, str]]:
+        """Shortest path that begins with a rule read backwards whose right side is only a variable."""
+        node, found = self.state.producer.get(value), list[tuple[Edge, str]]()
+        if node is None or self.state.whole[id(node)].kind != "op" or any(True for _ in node.graphs):
+            return []
+        for edge in self.back.get(present.cls, ()):
+            if (id(edge.firing), edge.target.index) in self.blocked:
+                continue
+            further = self._path(value, edge.target, target, direct=True)
+            if further and not 0 < len(found) <= len(further) + 1:
+                found = [(replace(edge, source=present), ""), *further]
+        return found
+
+    def _path(self, value: str, start: ENode, target: ENode, direct: bool = False) -> list[tuple[Edge, str]]:
+        """Shortest list of edges, each with the value that a handed-through variable stands for ('' if none).
+        `direct`: no rule hands another value through, or matched the class of the value below it."""
         came: dict[int, tuple[int, Edge, str] | None] = {start.index: None}
         queue = deque([start.index])
         others: list[str] | None = None
         while queue and target.index not in came:
             at = queue.popleft()
             for edge in self.edges.get(at, ()):
-                if (id(edge.firing), edge.target.index) in self.blocked:
+                if (id(edge.firing), edge.target.index) in self.blocked or (
+                        direct and (edge.handed or self._is_looped(edge))):
                     continue
                 if not edge.handed:
                     if edge.target.index not in came:
@@ -199,6 +232,10 @@ class Tracer:
             path.append((back[1], back[2]))
             back = came[back[0]]
         return path[::-1]
+
+    def _is_looped(self, edge: Edge) -> bool:
+        """Below its root, the rule matched the class of the root."""
+        return any(enode is not edge.source for enode in self._sides(edge)[0].get(edge.source.cls, ()))
 
     def _others(self, value: str) -> list[str]:
         """Other values of the same class that do not need this one."""
@@ -222,6 +259,8 @@ class Tracer:
         before = texts(self._nodes(read))
         where = self.where(read)
         state.begin()
+        if edge.back:
+            bound[edge.source.cls] = state.again(state.producer[value])[value]
         made: list[tuple[str, str]] = []
         for root, each, passed in pairs:
             new = self._handed(root, each, passed) if each.handed else ""

@@ -103,12 +103,7 @@ def output_names(tracer: Tracer, result: Graph) -> None:
             continue
         where, before = tracer.where([source, wanted]), texts([node, *filter(None, [copy])])
         state.begin()
-        fresh = {name: state.names.fresh(name) for name in node.outputs if name}
-        again, enodes = node.copy(), {new: state.enode[old] for old, new in fresh.items() if old in state.enode}
-        again.outputs = tuple(fresh.get(name, "") for name in node.outputs)
-        state.add(again, state.whole[id(node)])
-        for name, enode in enodes.items():
-            state.output_is(name, enode)
+        fresh = state.again(node)
         state.redirect(wanted, fresh.pop(source))
         state.redirect(source, wanted)
         for old, new in fresh.items():

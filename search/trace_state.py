@@ -163,6 +163,16 @@ class State:
             if name and known is not None:
                 self._know(name, known)
 
+    def again(self, node: Node) -> dict[str, str]:
+        """Put a copy of a node in, as part of the patch: its outputs by those of the node."""
+        copy, fresh = node.copy(), {name: self.names.fresh(name) for name in node.outputs if name}
+        copy.outputs = tuple(fresh.get(name, "") for name in node.outputs)
+        self.add(copy, self.whole[id(node)])
+        for old, new in fresh.items():
+            if old in self.enode:
+                self._know(new, self.enode[old])
+        return fresh
+
     def _same(self, enode: ENode, arguments: list[str]) -> tuple[str, ...] | None:
         if len(enode.outputs) > 1:
             for node in self.several.get(enode.index, ()):

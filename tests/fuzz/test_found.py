@@ -96,6 +96,10 @@ FOUND = {
         "(d, f, v) { k = constant bool[] false d = Identity(c) f = If(k, then_branch=graph () -> (p) { p = Neg(v) }, "
         "else_branch=graph () -> (q) { o = constant int64[1] [0] e = constant int64[] 0 g = Add(v, o) q = Sub(g, e) "
         "}) })"),
+    "an output of a Split that a Slice of a Slice equals": (
+        "exact", "x: float32[9]", "y, t", "s = Slice(x, starts=[7], ends=[9], axes=[0]) "
+        "a, t = Split(s, axis=0, split=[1, 1]) c = Concat(a, t, axis=0) "
+        "y = Slice(c, starts=[1], ends=[2], axes=[0])"),
     "no infinities in the validation of finite rules beside integers": (
         "finite", "i: int8[5, 1], x: float32[n, 2, 4]", "j, y", "j = Neg(i) e = Exp(x) s = ReduceSum(e, axes=[-1]) "
         "y = Div(e, s)"),
