@@ -38,9 +38,11 @@ from .timings_file import (
     in_transaction,
     is_busy,
     is_database,
+    read_document,
     record_of,
     row_of,
     shrink,
+    write_document,
 )
 
 _PAUSE = 0.01
@@ -241,7 +243,8 @@ class Timings:
         max_bytes: int | None = None,
     ) -> int:
         """Delete records older than that many seconds and those of devices not named, then the oldest ones until the
-        rest takes at most `max_bytes`; damaged rows go with them. Answers how many rows, 0 without a condition.
+        rest takes at most `max_bytes`; damaged rows go with them, and documents (the old ones, or all where age is
+        not what it is about). Answers how many rows, 0 without a condition.
 
         The bytes counted are those of the records' texts; the file gives back what it no longer needs where no other
         process is reading.
@@ -258,6 +261,19 @@ class Timings:
             if removed:
                 self._try(shrink, None)
         return removed
+
+    def document(self, key: str) -> bytes | None:
+        """What `keep_document` stored, None if nothing."""
+        with self._lock:
+            return self._try(lambda db: read_document(db, key), None)
+
+    def keep_document(self, key: str, body: bytes) -> None:
+        """Store the result of a whole run; the oldest ones give way to it. Such documents are no measurements: hashes,
+        exports and merges do not see them."""
+        if self.writable:
+            with self._lock:
+                self._try(lambda db: in_transaction(db, lambda: write_document(db, key, body, time.time())), None,
+                          writing=True)
 
     def close(self) -> None:
         """Close the file; the next call opens it again. What only memory holds is lost."""

@@ -23,6 +23,8 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
     TEXT NOT NULL, PRIMARY KEY (key, target, fingerprint)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS fingerprints (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID;
 """
+DOCUMENTS = "CREATE TABLE IF NOT EXISTS documents_1 (key TEXT PRIMARY KEY, created REAL NOT NULL, body BLOB NOT NULL)"
+DOCUMENT_BYTES = 64 << 20  # of all documents
 BUSY_SECONDS = 30.0
 Answer = TypeVar("Answer")
 
@@ -73,7 +75,34 @@ def delete(db: sqlite3.Connection, oldest: float | None, kept: frozenset[str] | 
         total -= size
     db.executemany(f"DELETE FROM {TABLE} WHERE key = ? AND target = ? AND fingerprint = ?", gone)
     db.execute(f"DELETE FROM fingerprints WHERE digest NOT IN (SELECT fingerprint FROM {TABLE})")
+    if has_documents(db):
+        db.execute("DELETE FROM documents_1 WHERE created < ?", (float("inf") if oldest is None else oldest,))
     return len(gone)
+
+
+def has_documents(db: sqlite3.Connection) -> bool:
+    """Their table is there; it comes with the first of them."""
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'documents_1'").fetchone() is not None
+
+
+def read_document(db: sqlite3.Connection, key: str) -> bytes | None:
+    """The document of a key, None if there is none."""
+    if not has_documents(db):
+        return None
+    row = db.execute("SELECT body FROM documents_1 WHERE key = ?", (key,)).fetchone()
+    return bytes(row[0]) if row else None
+
+
+def write_document(db: sqlite3.Connection, key: str, body: bytes, now: float) -> None:
+    """Inside a transaction; the oldest go until all take at most `DOCUMENT_BYTES`."""
+    db.execute(DOCUMENTS)
+    db.execute("INSERT OR REPLACE INTO documents_1 VALUES (?, ?, ?)", (key, now, body))
+    rows = db.execute("SELECT key, length(body) FROM documents_1 ORDER BY created DESC, key").fetchall()
+    total = 0
+    for name, size in rows:
+        total += size
+        if total > DOCUMENT_BYTES and name != key:
+            db.execute("DELETE FROM documents_1 WHERE key = ?", (name,))
 
 
 def shrink(db: sqlite3.Connection) -> None:

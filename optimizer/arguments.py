@@ -133,7 +133,7 @@ def usual_values(given: Mapping[str, Any]) -> dict[str, Any]:
                "buckets": parse_buckets(given["buckets"] or []), "disabled_rules": given["disable_rule"] or [],
                "keep": given["keep"] or []}
     plain = ("target", "precision", "objective", "effort", "timeout", "opset", "rtol", "atol", "memory_limit",
-             "threads", "contrib", "strict", "frozen")
+             "threads", "contrib", "strict", "frozen", "fresh")
     paths = {name: None if given[name] is None else str(given[name]) for name in ("inputs", "timings")}
     return {**{name: given[name] for name in plain}, **renamed, **paths}
 
@@ -168,6 +168,7 @@ def optimize(
     report: Annotated[Path | None, typer.Option(help="write the report there (.json or .html)")] = None,
     timings: Annotated[Path | None, typer.Option(help=DATABASE)] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="a miss in the timing database is an error")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="do it anew, though the timing database remembers it")] = False,
     server: Annotated[str | None, typer.Option(help="send the job to a running egraft service")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")] = False,
 ) -> int:

@@ -49,6 +49,7 @@ class Options(BaseModel):
     strict: bool = False
     timings: str | None = Field(None, description="path of the timing database")
     frozen: bool = Field(False, description="a miss in the timing database is an error")
+    fresh: bool = Field(False, description="search and measure anew, also where the result of an earlier run is known")
     seed: int = Field(0, ge=0, lt=1 << 63)
     stages: Stages = Field("all", description="for ablations: all but `all` hands back what it finds without measuring "
                                               "it whole; greedy: rules one after the other, without an e-graph; nodes: "

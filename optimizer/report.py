@@ -60,6 +60,8 @@ def summary(report: Mapping[str, Any]) -> str:
         lines.append(f"memory     {memory_text(report['memory'])}")
     lines.append(f"validated  {_validated_text(report)}")
     lines.append(f"trace      {counted(report['steps'], 'step')}")
+    if report.get("remembered"):
+        lines.append(f"remembered from {report['remembered']}; validated again now (--fresh does all of it anew)")
     for row in report.get("not_used", [])[:6]:
         lines.append(f"found, {unused_because(row)}: {row['rule']} ({counted(row['places'], 'place')})")
     for warning in report.get("warnings", []):

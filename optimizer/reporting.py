@@ -67,6 +67,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "stages": clock.stages,
         "seconds": round(clock.seconds, 3),
         "peak_memory_bytes": peak_memory(),
+        "remembered": None,
     }
 
 

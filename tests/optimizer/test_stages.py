@@ -106,7 +106,7 @@ def test_nested_graphs_whose_rewrites_fail_are_rewritten_by_exact_rules(database
                                summary=str, to_dict=dict)
 
     monkeypatch.setattr(validating, "check", check)
-    result = optimize(graph, **WORDS, timings=database)
+    result = optimize(graph, **WORDS, timings=database, fresh=True)
     inside = sorted(node.op for each in result.graph.walk() for node in each.nodes)
     assert inside == ["Exp", "If", "Mul", "Mul"]
     assert [row["rule"] for row in result.report["dropped"]] == ["optimize-bodies"]
