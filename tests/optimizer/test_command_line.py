@@ -413,15 +413,6 @@ def test_bisect(model: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, tm
     assert "no difference" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["optimize", "--help"], ["nonsense"], ["optimize"]])
-def test_usage(words: list[str], capsys: Output) -> None:
-    assert egraft(*words) in ((2,) if words in (["nonsense"], ["optimize"]) else (0, 2))
-    assert "Traceback" not in capsys.readouterr().err
-
-
-# ---------------------------------------------------------------- a folder of models
-
-
 def test_zoo(tmp_path: Path, capsys: Output) -> None:
     folder, out = tmp_path / "models", tmp_path / "results"
     (folder / "deep").mkdir(parents=True)

@@ -101,3 +101,12 @@ def test_the_speed_up_is_no_quotient_of_the_times(after: float, words: str) -> N
     assert "1.033x [1.010, 1.050], faster, the median ratio of 1 round (" in text
     assert words in next(line for line in text.splitlines() if line.startswith("times"))
     assert "1 thread)" in text and "trace      1 step" in text.splitlines()
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["optimize", "--help"], ["nonsense"], ["optimize"]])
+def test_usage(words: list[str], capsys: Output) -> None:
+    assert egraft(*words) in ((2,) if words in (["nonsense"], ["optimize"]) else (0, 2))
+    assert "Traceback" not in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- a folder of models
