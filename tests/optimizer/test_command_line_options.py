@@ -107,6 +107,3 @@ def test_the_speed_up_is_no_quotient_of_the_times(after: float, words: str) -> N
 def test_usage(words: list[str], capsys: Output) -> None:
     assert egraft(*words) in ((2,) if words in (["nonsense"], ["optimize"]) else (0, 2))
     assert "Traceback" not in capsys.readouterr().err
-
-
-# ---------------------------------------------------------------- a folder of models
