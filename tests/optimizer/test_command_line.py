@@ -415,7 +415,6 @@ def test_bisect(model: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch, tm
 
 # ---------------------------------------------------------------- a folder of models
 
-
 def test_zoo(tmp_path: Path, capsys: Output) -> None:
     folder, out = tmp_path / "models", tmp_path / "results"
     (folder / "deep").mkdir(parents=True)
