@@ -135,14 +135,15 @@ def _attention(s: Site) -> Sequence[Value]:
     return [y, present_key, present_value, shown]
 
 
-def _rotary(s: Site) -> Sequence[Value]:
-    """Pairs of features (a, c) become (a cos - c sin, a sin + c cos)."""
-    b, flat, positions = s.b, s.rank(0) == 3, s.get(3)
-    x = (apart(b, s[0], 2, int(s.attrs["num_heads"])) if flat else  # type: ignore[call-overload]
-         b.Transpose(s[0], perm=[0, 2, 1, 3]))  # (batch, length, heads, size)
+def rotated(s: Site, heads: int, angles: Sequence[Value]) -> Value:
+    """Pairs of features (a, c) of input 0 become (a cos - c sin, a sin + c cos).
+
+    `heads`: of an input of three axes. `angles`: cosines and sines, (batch or 1, length, half of what is turned).
+    """
+    b, flat = s.b, s.rank(0) == 3
+    x = apart(b, s[0], 2, heads) if flat else b.Transpose(s[0], perm=[0, 2, 1, 3])  # (batch, length, heads, size)
     width = int(s.attrs["rotary_embedding_dim"])  # type: ignore[call-overload]
     turned = b.Slice(x, starts=[0], ends=[width], axes=[3]) if width else x
-    angles = [s[index] if positions is None else b.Gather(s[index], positions) for index in (1, 2)]
     cosine, sine = (b.Unsqueeze(each, axes=[2]) for each in angles)
     if s.attrs["interleaved"]:
         pairs = b.Reshape(turned, b.Concat(b.Shape(turned, end=3), ints(b, (-1, 2)), axis=0))
@@ -156,7 +157,13 @@ def _rotary(s: Site) -> Sequence[Value]:
         y = b.Concat(*made, axis=3)
     if width:
         y = b.Concat(y, b.Slice(x, starts=[width], ends=[_END], axes=[3]), axis=3)
-    return [reshape_to(b, y, s[0]) if flat else b.Transpose(y, perm=[0, 2, 1, 3])]
+    return reshape_to(b, y, s[0]) if flat else b.Transpose(y, perm=[0, 2, 1, 3])
+
+
+def _rotary(s: Site) -> Sequence[Value]:
+    positions, heads = s.get(3), int(s.attrs["num_heads"]) if s.rank(0) == 3 else 0  # type: ignore[call-overload]
+    angles = [s[index] if positions is None else s.b.Gather(s[index], positions) for index in (1, 2)]
+    return [rotated(s, heads, angles)]
 
 
 ROWS: dict[str, Row] = {"Attention": expanded(_attention), "RotaryEmbedding": expanded(_rotary)}

@@ -12,6 +12,7 @@ from graphs.operators.contrib import DOMAIN
 from graphs.operators.contrib_attention import OPERATORS
 
 from ._axes import apart, together
+from .attention import rotated
 from .expanded import expanded
 from .movement import size_of_axis
 from .rows import Row
@@ -132,7 +133,23 @@ def _with_bias(s: Site, parts: Sequence[Value], bias: Value) -> list[Value]:
             for part, (start, end) in zip(parts, ends)]
 
 
+def _rotary(s: Site) -> Sequence[Value]:
+    """Rotation by cached angles; one position given stands for the first of consecutive ones."""
+    b, positions, flat = s.b, s[1], s.rank(0) == 3
+    if s.attrs["is_packed_batching"] or s.attrs["scale"] != 1.0:
+        raise s.fail("packed batches, or a scale, are not written")
+    if s.rank(1) == 1:
+        positions = b.Unsqueeze(b.Add(positions, _count(s, s[0], 1 if flat else 2)), axes=[0])
+    heads, width, half = int(s.attrs["num_heads"]), (s[0].shape or (None,))[-1], (s[2].shape or (None,))[-1]  # type: ignore[call-overload]
+    if flat and not heads:
+        if not isinstance(width, int) or not isinstance(half, int):
+            raise s.fail("the number of heads is not known")
+        heads = width // (2 * half)
+    return [rotated(s, heads, [b.Gather(s[index], positions) for index in (2, 3)])]
+
+
 ROWS: dict[str, Row] = {
+    f"{DOMAIN}.RotaryEmbedding": expanded(_rotary),
     f"{DOMAIN}.Attention": expanded(_attention),
     f"{DOMAIN}.MultiHeadAttention": expanded(_multi_head),
 }

@@ -113,6 +113,27 @@ def _cumsum(s: Site, g: Value) -> Grads:
     return [s.b.CumSum(g, axis=s.static("axis", 1), exclusive=s.attrs["exclusive"], reverse=reverse)]
 
 
+def _cumprod(s: Site, grads: Grads) -> Grads:
+    """dx_i = (product before i) sum over t of g_t (product between i and t): nothing is divided, zeros are nothing
+    special. The products between take a matrix for each line."""
+    b, g, axis, rank = s.b, grads[0], s.attrs["axis"], s.rank(0)
+    assert g is not None
+    if axis is RUNTIME:
+        raise s.fail("its axis is not constant")
+    order = [each for each in range(rank) if each != axis % rank] + [axis % rank]  # type: ignore[operator]
+    x, g = (b.Transpose(each, perm=order) for each in (s[0], g))
+    exclusive, reverse = int(s.attrs["exclusive"]), int(s.attrs["reverse"])  # type: ignore[call-overload]
+    places = b.Range(b.constant(0), b.Squeeze(b.Shape(x, start=-1), axes=[0]), b.constant(1))
+    own, other = b.Unsqueeze(places, axes=[1]), b.Unsqueeze(places, axes=[0])
+    later = b.Less(other, own) if reverse else b.Greater(other, own)
+    factors = b.Where(later, b.Unsqueeze(x, axes=[-2]), scalar(b, 1.0, x))
+    between = b.CumProd(factors, axis=rank, exclusive=exclusive, reverse=reverse)
+    reached = later if exclusive else b.Not(b.Greater(other, own) if reverse else b.Less(other, own))
+    rest = b.Where(reached, between, scalar(b, 0.0, x)) @ b.Unsqueeze(g, axes=[-1])
+    found = b.CumProd(x, axis=rank - 1, exclusive=1, reverse=reverse) * b.Squeeze(rest, axes=[-1])
+    return [b.Transpose(found, perm=np.argsort(order).tolist())]
+
+
 def _top_k(s: Site, grads: Grads) -> Grads:
     if grads[0] is None:
         return []
@@ -135,11 +156,11 @@ ROWS: dict[str, Row] = {
     "ReduceLogSumExp": _weighted(lambda s: s.b.Exp(s[0] - kept(s, s.out))),
     "ReduceSumSquare": _weighted(lambda s: s[0] * 2.0),
     "CumSum": linear(_cumsum),
+    "CumProd": Row(_cumprod),
     "TopK": Row(_top_k, _top_k_forward),
 }
 
 ABSENT: dict[str, str] = {
     "ArgMax": "its output is an index",
     "ArgMin": "its output is an index",
-    "CumProd": "not yet: without division, which zeros forbid, it takes a matrix for each line",
 }

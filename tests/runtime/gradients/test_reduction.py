@@ -26,6 +26,9 @@ SAMPLES = [
     *(Sample("CumSum", [X], {"axis": axis, "exclusive": exclusive, "reverse": reverse})
       for axis, exclusive, reverse in ((0, 0, 0), (-1, 1, 0), (1, 0, 1), (2, 1, 1))),
     Sample("CumSum", [X, np.array(1)], by=[0]),
+    *(Sample("CumProd", [np.where(X > 1.5, 0, X)], {"axis": axis, "exclusive": exclusive, "reverse": reverse},
+             opset=26, in_onnxruntime=False)  # zeros are nothing special
+      for axis, exclusive, reverse in ((0, 0, 0), (-1, 1, 0), (1, 0, 1), (2, 1, 1))),
     *(Sample("TopK", [X], {"k": 2, **attrs}, outputs=2) for attrs in ({}, {"axis": 1, "largest": 0})),
     Sample("TopK", [X, np.array([3])], by=[0], outputs=2),
 ]  # fmt: skip
