@@ -11,7 +11,7 @@ from . import OUTPUTS, Arrays, rows
 from ._windows import Windows, mean_over, widen
 
 KERNELS, kernel = rows()
-_PADDED_BYTES = 1 << 16  # of planes that are padded at a time
+_PLANE_BYTES = 1 << 16  # of planes that are pooled at a time
 
 
 def _lowest(dtype: np.dtype) -> object:
@@ -35,21 +35,30 @@ def max_pool(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray
     if int(attrs.get(OUTPUTS, 1)) > 1:  # type: ignore[call-overload]
         return _max_pool_indices(attrs, x, windows.pad(x, _lowest(x.dtype)), windows)
     out = np.empty((*x.shape[:2], *windows.counts), x.dtype)
-    step = max(1, _PADDED_BYTES // max(x[:1, :1].nbytes, 1))
+    step = max(1, _PLANE_BYTES // max(x[:1, :1].nbytes, 1))
     for batch in range(x.shape[0]):  # some planes at a time stay in the cache
         for first in range(0, x.shape[1], step):
             planes = slice(first, first + step)
-            _max_into(out[batch, planes], windows.pad(x[batch, planes], _lowest(x.dtype)), windows)
+            _max_into(out[batch, planes], x[batch, planes], windows)
     return [out]
 
 
-def _max_into(out: np.ndarray, padded: np.ndarray, windows: Windows) -> None:
-    for number, (_, slices) in enumerate(windows.offsets()):
-        part = padded[(slice(None), *slices)]
-        if number:
-            np.maximum(out, part, out=out)
-        else:
-            out[...] = part
+def _max_into(out: np.ndarray, part: np.ndarray, windows: Windows) -> None:
+    """Axis by axis, the last one at the end: its elements do not lie beside each other, and fewer are left by then."""
+    axes = zip(windows.kernel, windows.strides, windows.dilations, windows.begins, windows.counts)
+    for axis, (length, stride, dilation, begin, count) in enumerate(axes, 1):
+        size, lead = part.shape[axis], (slice(None),) * axis
+        shape = *part.shape[:axis], count, *part.shape[axis + 1:]
+        best = out if axis == part.ndim - 1 else np.empty(shape, part.dtype)
+        best.fill(_lowest(part.dtype))
+        for shift in range(-begin, length * dilation - begin, dilation):  # of an element from where its window begins
+            first, end = max(-(shift // stride), 0), min((size - 1 - shift) // stride + 1, count)
+            if first < end:
+                inside = best[(*lead, slice(first, end))]
+                start = first * stride + shift
+                taken = part[(*lead, slice(start, start + (end - first - 1) * stride + 1, stride))]
+                np.maximum(inside, taken, out=inside)
+        part = best
 
 
 def _max_pool_indices(attrs: Mapping[str, object], x: np.ndarray, padded: np.ndarray,
