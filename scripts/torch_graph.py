@@ -7,6 +7,7 @@ that a hand-written module would have. Only the operators of the zoo are known; 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -181,5 +182,5 @@ CALLS: dict[str, Call] = {
     "Softmax": lambda a, v: torch.softmax(v[0], a["axis"]), "BatchNormalization": _batch_norm, "LSTM": _lstm,
     "ReduceMean": lambda a, v: v[0].mean(tuple(a["axes"]), bool(a["keepdims"])), "MaxPool": _max_pool,
     "GlobalAveragePool": lambda a, v: v[0].mean(tuple(range(2, v[0].dim())), True),
-    "Flatten": lambda a, v: v[0].reshape(int(np.prod(v[0].shape[: a["axis"]])), -1),
+    "Flatten": lambda a, v: v[0].reshape(prod(v[0].shape[: a["axis"]]), -1),
 }  # fmt: skip

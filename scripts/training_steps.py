@@ -52,8 +52,9 @@ def in_training(graph: Graph) -> Graph:
 
 
 def bert(batch: int = 8, sequence: int = 128, **sizes: object) -> TrainingCase:
-    """BERT of two layers, with a mean squared error of its pooled output."""
-    sizes = {"vocabulary": 2000, **sizes}
+    """BERT of two layers of width 256 (one of the small ones that Google published), with a mean squared error of its
+    pooled output."""
+    sizes = {"vocabulary": 2000, "hidden": 256, "heads": 4, "intermediate": 1024, **sizes}
     graph = zoo.build("bert-2", **sizes)
     graph.outputs = ["pooler_output"]
     return TrainingCase(graph, False, {"batch": batch, "sequence": sequence})
