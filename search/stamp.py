@@ -28,6 +28,7 @@ from runtime.execute import evaluate
 from runtime.reproducible import gives_same_bits
 
 from .encode import facts_of
+from .known import Known
 from .partition import Region
 from .steps import Patch, Rewriter, Step
 from .terms import SMALL, attribute_key
@@ -57,7 +58,7 @@ class Script:
         names = dict(zip(self.region.values, copy.values, strict=True))
         nodes = dict(zip(self.region.nodes, copy.nodes, strict=True))
         sure = self.region.same_constants(copy)
-        rewriter = Rewriter(copy.graph)
+        rewriter, known = Rewriter(copy.graph), Known(copy.graph)
         done: list[Step] = []
         for step in self.steps:
             for name in made_by(step.patch):
@@ -66,9 +67,11 @@ class Script:
             new = renamed(step, lambda name: names.get(name, name), lambda name: nodes.get(name, names.get(name, name)))
             present = rewriter.graph.constants  # the copy's, and those that the rules gave for it in earlier steps
             new.patch.constants = {name: present.get(name, value) for name, value in new.patch.constants.items()}
-            if not sure and not Proof(new, rewriter).holds(rules):
+            there = new.patch.constants.keys() <= present.keys()
+            if not sure and not (there and known.shows(new.patch)) and not Proof(new, rewriter).holds(rules):
                 return None
             rewriter.apply(new.patch)
+            known.take(new.patch)
             done.append(new)
         script = Script.__new__(Script)
         script.region, script.steps, script.source = copy, done, self
