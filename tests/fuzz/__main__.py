@@ -55,7 +55,8 @@ def examine_case(seed: int, kind: str, timings: str, careful: bool = False) -> j
     return {"seed": seed, "kind": kind, "precision": outcome.precision, "fault": outcome.fault,
             "dropped": outcome.dropped, "again": outcome.again, "rules": sorted(set(outcome.rules)),
             "steps": 0 if outcome.result is None else len(outcome.result.trace.steps),
-            **{name: getattr(outcome, name) for name in ("rewritten", "changed", "compared", "invalid", "replayed")},
+            **{name: getattr(outcome, name) for name in (
+                "rewritten", "changed", "compared", "invalid", "one_refusal", "replayed")},
             "careful": careful, "seconds": round(time.process_time() - start, 3)}
 
 

@@ -44,6 +44,7 @@ class Outcome:
     changed: bool = False
     compared: bool = False
     invalid: bool = False
+    one_refusal: bool = False  # invalid by the word of ONNX Runtime alone: the reference evaluator was not asked
     replayed: bool = False  # step by step, to the very result
     dropped: str = ""  # what validation did not let pass
     again: list[str] | None = None  # the steps of optimizing the result once more, where that was tried
@@ -67,7 +68,8 @@ def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes"
         result = optimize(load(original.SerializeToString()), target="roofline", effort="low", timings=timings,
                           precision=precision, objective=objective)
     except Exception as error:
-        outcome.invalid = isinstance(error, InferenceError) and _refused(graph, original, seed, apart)
+        if isinstance(error, InferenceError):
+            outcome.invalid, outcome.one_refusal = _refused(graph, original, seed, apart)
         outcome.fault = "" if outcome.invalid else f"crash: {type(error).__name__}: {error}"
         return outcome
     outcome.result, outcome.changed = result, bool(result.trace.steps)
@@ -84,13 +86,14 @@ def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes"
     return outcome
 
 
-def _refused(graph: Graph, original: onnx.ModelProto, seed: int, apart: bool) -> bool:
+def _refused(graph: Graph, original: onnx.ModelProto, seed: int, apart: bool) -> tuple[bool, bool]:
     """Whether ONNX Runtime refuses the original, not for want of a kernel, and the reference evaluator does not run it
     either: the error that egraft reports is the model's own (a type that only becomes known once functions are inlined
-    or sizes computed)."""
+    or sizes computed). And whether the latter was not asked, so that the former alone decides."""
     feeds = feeds_of(graph, seed, 3, False)
     ours, other = (_attempt(engine, original, feeds) for engine in (session_apart if apart else session, reference))
-    return isinstance(ours, str) and not _unsupported(ours) and isinstance(other, str)
+    refused = isinstance(ours, str) and not _unsupported(ours) and isinstance(other, str)
+    return refused, refused and _unsupported(str(other))
 
 
 def _unsupported(refusal: str) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from .jobs import Record
 
 SHARES = ("rewritten", "changed", "compared", "replayed")
-NUMBERS = ("different", "other faults", "dropped by validation", "ended ONNX Runtime")
+NUMBERS = ("different", "other faults", "dropped by validation", "ended ONNX Runtime", "invalid",
+           "invalid for ONNX Runtime alone")
 
 
 def symptom(record: Record) -> str:
@@ -34,13 +35,15 @@ class Tally:
         return any(record["fault"] for record in self.records.values())
 
     def counts(self) -> dict[str, Counter[str]]:
-        """Counts of all graphs and of each kind. Graphs that ONNX itself refuses count as `invalid` alone."""
+        """Counts of all graphs and of each kind. Graphs that ONNX itself or all runtimes refuse count as `invalid`
+        alone."""
         found = defaultdict[str, Counter[str]](Counter)
         for record in self.records.values():
             fault = record["fault"].split(":")[0]
             again = record.get("again")
             for count in (found["all"], found[record["kind"] or "plain"]):
                 count["invalid"] += bool(record.get("invalid"))
+                count["invalid for ONNX Runtime alone"] += bool(record.get("one_refusal"))
                 count["graphs"] += not record.get("invalid")
                 count["different"] += fault == "wrong"
                 count["other faults"] += bool(fault) and fault != "wrong"

@@ -13,7 +13,7 @@ from graphs.text import parse_graph
 from rules.check.mutate import INT64, _finished, _varied
 
 from .__main__ import _show, case
-from .checking import examine, reference, session
+from .checking import _refused, examine, reference, session
 
 LOOP = ("m = constant int64[] 2 k = constant bool[] true y = Loop(m, k, body=graph (i: int64[], c: bool[]) -> "
         "(d, %s) { d = Identity(c) t = Identity(i) })")
@@ -47,6 +47,17 @@ def test_a_model_that_nothing_runs_is_invalid(seed: int, kind: str, tmp_path: Pa
     graph, precision, objective = case(seed, kind)
     outcome = examine(graph, precision, str(tmp_path / "timings.db"), objective, seed)
     assert outcome.invalid and not outcome.fault
+
+
+@pytest.mark.parametrize("target, opset, body, found", [
+    (9, 18, "", (False, False)), (4, 18, "", (True, False)),
+    (4, 9, "y = BatchNormalization(i, o, z, z, o)", (True, True)),  # the reference evaluator is not asked for it
+])
+def test_who_refuses_a_model(target: int, opset: int, body: str, found: tuple[bool, bool]) -> None:
+    graph = parse_graph(f'graph "g" opset {opset} (x: float32[n, 3], i: float32[1, 1, 2, 2]) -> (r, y) {{ '
+                        f"o = constant float32[1] [1] z = constant float32[1] [0] s = constant int64[1] [{target}] "
+                        f"r = Reshape(x, s, shape=runtime) {body or 'y = Neg(i)'} }}")
+    assert _refused(graph, to_model_proto(graph), 0, False) == found
 
 
 def test_attributes_stay_int64() -> None:

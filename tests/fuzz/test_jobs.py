@@ -44,10 +44,11 @@ def test_counts() -> None:
     tally = Tally([{"seed": 1, "kind": "", "fault": "", "rewritten": True, "replayed": True, "again": []},
                    {"seed": 2, "kind": "nested", "fault": "wrong: x", "replayed": True, "again": ["a"]},
                    {"seed": 3, "kind": "", "fault": "", "invalid": True},
+                   {"seed": 5, "kind": "", "fault": "", "invalid": True, "one_refusal": True},
                    {"seed": 4, "kind": "", "fault": "", "dropped": "dropped: r"}])
     assert tally.line("all").startswith(
         "all: 3 graphs, rewritten 33.33%, changed 0.00%, compared 0.00%, replayed 66.67%, different 1, other faults 0, "
-        "dropped by validation 1")
+        "dropped by validation 1, ended ONNX Runtime 0, invalid 2, invalid for ONNX Runtime alone 1")
     assert tally.failed
     assert tally.line("all").endswith("stays 50.0% of 2")
     tally.add({"seed": 2, "kind": "nested", "fault": ""})
