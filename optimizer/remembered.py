@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -53,7 +54,7 @@ def recall(original: Graph, context: Context) -> Remembered | None:
     try:
         data = json.loads(zlib.decompress(body))
         trace, report = Trace.from_dict(data["trace"]), dict(data["report"])
-        graph = replay(original, trace.steps)
+        graph = _with_functions(replay(original, trace.steps), {tuple(key) for key in data["functions"]})
         if _digest(graph) != data["graph"] or report["unchanged"] != (not trace.steps):
             return None
     except (EgraftError, zlib.error, ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -73,7 +74,14 @@ def as_traced(original: Graph, graph: Graph, trace: Trace) -> Graph:
         traced = replay(original, trace.steps) if trace.steps else graph
     except EgraftError:
         return graph
-    return traced if same_graph(traced, graph) else graph
+    same = same_graph(traced, graph) and _around(traced) == _around(graph)
+    return _with_functions(traced, graph.functions) if same else graph
+
+
+def _with_functions(graph: Graph, keys: Collection[tuple[str, ...]]) -> Graph:
+    """With those functions alone: steps say what becomes of calls, not that nobody calls any more."""
+    graph.functions = {key: function for key, function in graph.functions.items() if key in keys}
+    return graph
 
 
 def keep(original: Graph, graph: Graph, report: dict[str, Any], trace: Trace, context: Context) -> None:
@@ -81,8 +89,8 @@ def keep(original: Graph, graph: Graph, report: dict[str, Any], trace: Trace, co
     if not _applies(context) or report["warnings"] or report["dropped"] or (
             report["unchanged"] != (not trace.steps)):
         return
-    document = {"graph": _digest(graph), "created": datetime.now(UTC).isoformat(timespec="seconds"),
-                "report": report, "trace": trace.to_dict()}
+    document = {"graph": _digest(graph), "functions": list(graph.functions), "report": report, "trace": trace.to_dict(),
+                "created": datetime.now(UTC).isoformat(timespec="seconds")}
     body = zlib.compress(json.dumps(document).encode(), 1)
     if len(body) <= LARGEST:
         context.timings.keep_document(_key(original, context), body)
@@ -107,8 +115,15 @@ def _key(original: Graph, context: Context) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+def _around(graph: Graph) -> tuple[object, ...]:
+    """What a file holds beside nodes and constants, and steps say nothing of."""
+    return (sorted(graph.opsets.items()), graph.ir_version, graph.doc, graph.metadata, graph.declared.keys(),
+            graph.defaults.keys())
+
+
 def _digest(graph: Graph) -> str:
-    return hashlib.sha256(print_graph(graph).encode()).hexdigest()
+    parts = [print_graph(graph), *map(str, sorted(graph.opsets.items())), *map(str, sorted(graph.functions))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)

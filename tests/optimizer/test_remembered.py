@@ -8,8 +8,10 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import onnx.parser
 import pytest
 
+from graphs import load
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph, print_graph
@@ -100,3 +102,15 @@ def test_what_does_not_hold_is_searched_again(tmp_path: Path, change: Any) -> No
     assert again.report["remembered"] is None
     assert print_graph(again.graph) == print_graph(first.graph)
     assert optimize(_graph(), **_options(tmp_path)).report["remembered"] is not None
+
+
+def test_functions_that_nobody_calls_any_more_do_not_come_back(tmp_path: Path) -> None:
+    """Steps inline a call; that the function goes with its last call is in no step."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17, "f" : 1]>
+        g (float[N, 12] x) => (float[N, 12] y) { y = f.block(x) }
+        <domain: "f", opset_import: ["" : 17]> block (a) => (c) { b = Neg(a) d = Neg(b) c = Sigmoid(d) }""")
+    for _ in range(2):
+        result = optimize(load(model.SerializeToString()), **_options(tmp_path))
+        assert [node.op for node in result.graph.nodes] == ["Sigmoid"]
+        assert not result.graph.functions
+    assert result.report["remembered"] is not None
