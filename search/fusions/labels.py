@@ -63,6 +63,8 @@ class _Body:
 
 
 def _softmax(seen: _Body) -> str:
+    if _loss(seen):
+        return ""
     reduced = {"ReduceMax", "ReduceSum", "Exp"} <= seen.ops
     roots = seen.of("Softmax", "LogSoftmax") or (seen.of("ReduceMax") if reduced else [])
     if not roots:
@@ -157,4 +159,19 @@ def _product(seen: _Body) -> str:
     return "product" if seen.of("MatMul", "Gemm") else ""
 
 
-_RULES: tuple[Callable[[_Body], str], ...] = (_product, _softmax, _norm, _gelu, _swiglu, _rotary, _batch_norm)
+def _embedding(seen: _Body) -> str:
+    tables = any(node.inputs[0] in seen.graph.inputs for node in seen.of("Gather"))
+    return "embedding" if tables and not _loss(seen) else ""
+
+
+def _loss(seen: _Body) -> str:
+    if seen.of("SoftmaxCrossEntropyLoss"):
+        return "cross-entropy"
+    picked = [each.op for node in seen.of("GatherElements") for each in seen.above(node.inputs[0])]
+    if "LogSoftmax" in picked:
+        return "cross-entropy"
+    return "negative log-likelihood" if seen.of("NegativeLogLikelihoodLoss") else ""
+
+
+_RULES: tuple[Callable[[_Body], str], ...] = (
+    _product, _loss, _embedding, _softmax, _norm, _gelu, _swiglu, _rotary, _batch_norm)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -15,8 +15,10 @@ from graphs.ir import Graph
 from graphs.types import TensorType
 
 from .launch import NAME, Launch, address_of, launch_of
+from .losses import parted
 from .lowering import Lowering, Values, whole_shape
 from .operands import operands_of
+from .stages import cuts
 from .text import FAULT, Writer, row_loops
 from .tiles import Packs, Product, product_of
 from .views import Cut, Domain, NotFusable, OutOfRange, Refine
@@ -29,20 +31,21 @@ SHARE_BYTES = 1 << 19  # what each of several threads has to move at least
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call does: a product if there is one, then launches, on outputs of these shapes and dtypes."""
+    """What a call does: `before`, a product if there is one, then launches, on outputs of these shapes and dtypes."""
 
     launches: tuple[Launch, ...]
     outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
     moved: int  # bytes of all arguments
     product: Product | None = None
-    room: int = 0  # bytes of what the product writes, where that is no output
+    rooms: tuple[int, ...] = ()  # bytes of what `before` and the product write, where that is no output
+    before: tuple[Launch, ...] = ()
     indexed: bool = False  # it reads by indices
 
     @property
     def text(self) -> str:
         """The texts of all kernels."""
         texts = [self.product.text] if self.product else []
-        return "\n".join([*texts, *(each.written.text for each in self.launches)])
+        return "\n".join([*texts, *(each.written.text for each in (*self.before, *self.launches))])
 
 
 class FusedKernel:
@@ -81,13 +84,15 @@ class FusedKernel:
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         outside = np.zeros(1, np.int64)
         addresses = [*map(address_of, given), *self._addresses, *map(address_of, outputs), address_of(outside)]
+        rooms = [np.empty(each, np.uint8) for each in plan.rooms]
+        addresses += map(address_of, rooms)
+        few = min(threads, plan.moved // SHARE_BYTES)
+        for launch in plan.before:
+            launch.run(addresses, few)
         if plan.product is not None:
-            room = np.empty(plan.room, np.uint8)
-            addresses.append(address_of(room))
             plan.product.run(addresses, threads, packs or Packs())
-        threads = min(threads, plan.moved // SHARE_BYTES)
         for launch in plan.launches:
-            launch.run(addresses, threads)
+            launch.run(addresses, few)
         if plan.indexed and outside[0]:
             raise OutOfRange("an index outside of its axis")
         return outputs
@@ -120,22 +125,51 @@ class FusedKernel:
 def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None,
             exact: bool = False) -> Plan:
     """The plan for inputs of these shapes and strides (elements; row-major where not given). Raises NotFusable."""
+    graph = parted(graph)
     try:
         values = Values.of(graph, shapes, strides or {})
     except EgraftError as reason:
         raise NotFusable(str(reason)) from reason
-    whole = whole_shape(values)
     if any(0 in shape for shape in values.shapes.values()):
         raise NotFusable("a tensor without elements")
-    pieces = _pieces(values, whole, exact)
     held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
     place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs, FAULT])}
-    outputs = tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in graph.outputs)
+    try:
+        made = _planned(values, place, exact)
+    except NotFusable as reason:
+        found = _staged(graph, values, place, exact)
+        if found is None:
+            raise reason
+        made = found
     used = [*graph.inputs, *graph.outputs]
-    moved = sum(prod(values.shapes[name]) * dtypes.numpy_dtype(values.dtypes[name]).itemsize for name in used)
+    return replace(made, moved=sum(_bytes(values, name) for name in used))
+
+
+def _planned(values: Values, place: dict[str, int], exact: bool) -> Plan:
+    outputs = tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in values.graph.outputs)
+    pieces = _pieces(values, whole_shape(values), exact)
     product, done, room = _product(values, pieces, place, exact)
     launches = () if done else tuple(launch_of(Writer(NAME, group).made, place, exact) for group in _groups(pieces))
-    return Plan(launches, outputs, moved, product, room, any(each.indices for each in pieces))
+    return Plan(launches, outputs, 0, product, (room,) if product else (), indexed=any(each.indices for each in pieces))
+
+
+def _staged(graph: Graph, values: Values, place: Mapping[str, int], exact: bool) -> Plan | None:
+    """A plan in two steps; None where there is none."""
+    for name, first, rest in cuts(graph):
+        shapes = {each: values.shapes[each] for each in (*graph.inputs, name)}
+        strides = {each: values.strides[each] for each in graph.inputs}
+        rest.types[name] = TensorType(values.dtypes[name], values.shapes[name])
+        own = {**place, name: len(place)}
+        try:
+            before = _planned(Values.of(first, shapes, strides), dict(own), exact)
+            if before.product is not None:
+                continue
+            after = _planned(Values.of(rest, shapes, strides), own, exact)
+        except (NotFusable, EgraftError):
+            continue
+        return replace(after, before=before.launches, rooms=(_bytes(values, name), *after.rooms),
+                       indexed=before.indexed or after.indexed)
+    return None
 
 
 def _product(values: Values, pieces: Sequence[Lowering], place: dict[str, int],

@@ -38,14 +38,27 @@ def _along(lowering: Lowering, node: Node) -> tuple[int, ...]:
 def _softmax(lowering: Lowering, node: Node, output: int, view: View) -> int:
     x, inside, dtype = _start(lowering, node, output, _along(lowering, node), view)
     column = lowering.value(node.inputs[0], inside)
+    if node.op == "LogSoftmax":
+        return _logarithm(lowering, x, column, dtype)
     top = lowering.fold("larger", column)
     exponential = f"{function('exp', dtype)}(a0 - a1)"
     total = lowering.fold("sum", lowering.op(exponential, dtype, column, top, cost=12))
-    if node.op == "LogSoftmax":
-        logarithm = lowering.op(f"{function('log', dtype)}(a0)", dtype, total, cost=20)
-        return lowering.op("(a0 - a1) - a2", dtype, x, top, logarithm, cost=2)
     inverse = lowering.op("a0 / a1", dtype, lowering.literal(1, dtype), total, cost=10)  # total is at least 1
     return lowering.op("a0 * a1", dtype, lowering.op(exponential, dtype, x, top, cost=12), inverse)
+
+
+def _logarithm(lowering: Lowering, x: int, column: int, dtype: str) -> int:
+    top = lowering.fold("larger", column)
+    total = lowering.fold("sum", lowering.op(f"{function('exp', dtype)}(a0 - a1)", dtype, column, top, cost=12))
+    logarithm = lowering.op(f"{function('log', dtype)}(a0)", dtype, total, cost=20)
+    return lowering.op("(a0 - a1) - a2", dtype, x, top, logarithm, cost=2)
+
+
+def log_softmax(lowering: Lowering, name: str, axis: int, view: View) -> int:
+    """The logarithm of the softmax of a value along an axis, through a view."""
+    rows = tuple(ZERO if each == axis else place for each, place in enumerate(view))
+    inside = lowering.reduced(rows, lowering.shape(name), (axis,))
+    return _logarithm(lowering, lowering.value(name, view), lowering.value(name, inside), lowering.dtype(name))
 
 
 def _inverse_root(lowering: Lowering, squares: int, node: Node, dtype: str) -> int:

@@ -3,7 +3,10 @@
 //
 // EG_KERNEL(name) { EG_POINTER(float, x, 0) EG_SIZE(n0, 0) ... }  gets pointers and integers from two arrays
 // EG_OVER(i, n) ... EG_END            a loop
-// EG_INNER(i, n, clauses) ... EG_END  the same, whose trips the compiler may do side by side (clauses: `omp simd`)
+// EG_INNER(i, n, clauses) ... EG_INNER_END  the same, whose trips the compiler may do side by side (clauses: `omp simd`)
+// EG_TOTAL(how, T, t)                 t is the total of a row
+// EG_PUT_ONCE(p, i, v)                outside of loops over columns
+// EG_KEPT(p, outer, n, i)             an element of a row buffer, in the i-th of n trips inside of the outer-th
 //
 // With EG_EXACT every function is C's own, else exp, tanh and erf are the ones below, which compilers can vectorize:
 // the greatest error found against mpmath is noted at each. Subnormal numbers, infinities, NaN and -0.0 are kept.
@@ -21,7 +24,11 @@
 #define EG_OVER(i, n) for (eg_index i = 0; i < (n); ++i) {
 #define EG_INNER(i, n, clauses) EG_PRAGMA(omp simd clauses) EG_OVER(i, n)
 #define EG_END }
-// The same in blocks, so that sums are rounded in few steps: EG_BLOCKS(j, n) EG_BLOCK_INNER(j, clauses) ... EG_END EG_END
+#define EG_INNER_END }
+#define EG_TOTAL(how, T, t)
+#define EG_PUT_ONCE(p, i, v) EG_PUT(p, i, v)
+#define EG_KEPT(p, outer, n, i) ((p)[(outer) * (n) + (i)])
+// The same in blocks, so that sums are rounded in few steps: EG_BLOCKS(j, n) EG_BLOCK_INNER(j, clauses) ... EG_INNER_END EG_END
 #define EG_BLOCK 2048
 #define EG_BLOCKS(j, n)                                                                               \
   for (eg_index j##_first = 0; j##_first < (n); j##_first += EG_BLOCK) {                              \

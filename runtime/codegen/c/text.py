@@ -34,7 +34,7 @@ FAULT = "!"  # that of a pointer to a number which is 0 as long as every index l
 class Written:
     """A kernel's text with what it is called with. `pointers` are (tensor, first element); those of BUFFER are (BUFFER,
     elements of a row). `split` is the place in `sizes` of a loop that threads may share, `shares` what each pointer
-    moves with it (elements)."""
+    moves with it (elements). `text` is `helpers` (functions), then the `body` in a function."""
 
     text: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
@@ -42,6 +42,8 @@ class Written:
     dtypes: list[str] = field(default_factory=list)
     split: int | None = None
     shares: dict[int, int] = field(default_factory=dict)
+    helpers: tuple[str, ...] = ()
+    body: tuple[str, ...] = ()
 
 
 class Writer:
@@ -130,8 +132,9 @@ class Writer:
             scalar = Scalar.of(dtype)
             head.append(f"EG_POINTER({scalar.storage if tensor else scalar.compute}, p{number}, {number})")
         sizes = [f"EG_SIZE({name}, {place})" for place, name in enumerate(self.made.sizes)]
-        body = [*head, *sizes, *self.lines, "EG_END " * self.depth]
-        return "\n".join([*self.helpers.values(), f"EG_KERNEL({self.name}) {{", *body, "}", ""])
+        self.made.helpers = tuple(self.helpers.values())
+        self.made.body = (*self.lines, *["EG_END"] * self.depth)
+        return "\n".join([*self.made.helpers, f"EG_KERNEL({self.name}) {{", *head, *sizes, *self.made.body, "}", ""])
 
 
 def row_loops(piece: Lowering, joined: bool) -> tuple[int, ...]:
@@ -232,7 +235,7 @@ class _Piece:
         for item, where in self.stores:
             if self._class_of(where) == _ROW:
                 self._scalar(item)
-                self._store(item, where)
+                self._store(item, where, "EG_PUT_ONCE")
         self.writer.line("}")
 
     def _choose_buffers(self, walks: Sequence[tuple[list[int], list[tuple[int, Address]]]]) -> None:
@@ -288,13 +291,14 @@ class _Piece:
         for item, where in stores:
             self._element(item)
             self._store(item, where)
-        line("EG_END")
+        line("EG_INNER_END")
         self.names = inside
         for number in folds:
             line(f"t{number} = {self._combined(number, f't{number}', f's{number}')};")
-        if blocked:
+        for _ in range(blocked + len(loops)):
             line("EG_END")
-        line("EG_END " * len(loops))
+        for number in folds:
+            line(f"EG_TOTAL({self.items[number].text}, {self._type(number)}, t{number})")
         self.names = saved
         self.kept |= set(self.buffers) & self._reached(roots)
         for number in folds:
@@ -373,7 +377,7 @@ class _Piece:
             return self.names[number]
         inside = self.where[number] == _INNER
         if number in self.kept:
-            text = f"EG_GET(p{self.buffers[number]}, {self._column()})"
+            text = f"EG_KEPT(p{self.buffers[number]}, {self._column()})"
         elif item.address is not None:
             places = {~loop: self._element(each) for each, (loop, _) in zip(item.args, item.address.place.terms)}
             text = scalar.load(f"p{self.writer.pointers[item.address]}", self._offset(item.address, places))
@@ -387,17 +391,17 @@ class _Piece:
         name = f"v{number}"
         self.writer.line(f"const {scalar.compute} {name} = {text};")
         if inside and number in self.buffers and number not in self.kept:
-            self.writer.line(f"EG_PUT(p{self.buffers[number]}, {self._column()}, {name});")
+            self.writer.line(f"EG_KEPT(p{self.buffers[number]}, {self._column()}) = {name};")
         self.names[number] = name
         return name
 
     def _column(self) -> str:
-        """The number of a column in its row."""
+        """The place of a column in its row: that in the loops outside, trips of the innermost one, the place in it."""
         text = ""
-        for axis in range(len(self.trips)):
+        for axis in range(len(self.trips) - 1):
             loop = f"{self.prefix}{axis}"
             text = f"({text}) * {self._size(axis)} + {loop}" if text else loop
-        return text or "0"
+        return f"{text or '0'}, {self._size(len(self.trips) - 1)}, {self._inner_loop()}"
 
     def _offset(self, where: Address, places: Mapping[int, str] = MappingProxyType({})) -> str:
         """`places` are the names of the indices."""
@@ -416,7 +420,6 @@ class _Piece:
                 terms.append(f"{places[~own]} * {self.writer.size(f's{number}x{~own}', factor)}")
         return " + ".join([f"b{number}", *terms])
 
-    def _store(self, item: int, where: Address) -> None:
-        scalar = Scalar.of(self.items[item].dtype)
-        pointer = f"p{self.writer.pointers[where]}"
-        self.writer.line(scalar.store(pointer, self._offset(where), self._element(item)))
+    def _store(self, item: int, where: Address, how: str = "EG_PUT") -> None:
+        value = Scalar.of(self.items[item].dtype).stored(self._element(item))
+        self.writer.line(f"{how}(p{self.writer.pointers[where]}, {self._offset(where)}, {value});")

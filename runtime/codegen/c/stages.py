@@ -1,0 +1,38 @@
+"""A graph whose reductions run over different columns, as two kernels: the second one reads what the first one wrote.
+
+So a loss is one number for each row of scores, then their mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from graphs.ir import Graph
+
+from .reduction import LOWERINGS
+
+
+def cuts(graph: Graph) -> Iterator[tuple[str, Graph, Graph]]:
+    """Operands of reductions, the last ones first, each with the graph that computes it and the graph that goes on
+    from there, which has the operand as its last input."""
+    makers = graph.producers()
+    for node in reversed(graph.nodes):
+        name = node.inputs[0] if node.op in LOWERINGS and node.inputs else ""
+        if name in makers:
+            first, rest = _needed(graph, [name], ()), _needed(graph, graph.outputs, (name,))
+            if name not in first.inputs:
+                yield name, first, rest
+
+
+def _needed(graph: Graph, outputs: list[str], given: tuple[str, ...]) -> Graph:
+    """The part of a graph that computes `outputs`, where more values are `given`."""
+    made = graph.copy()
+    made.inputs, made.outputs = [*graph.inputs, *given], list(outputs)
+    needed, kept = set(outputs), []
+    for node in reversed(graph.nodes):
+        if not (needed - set(given)).isdisjoint(node.outputs):
+            needed.update(node.uses)
+            kept.append(node)
+    made.nodes = kept[::-1]
+    made.constants = {name: each for name, each in graph.constants.items() if name in needed}
+    return made
