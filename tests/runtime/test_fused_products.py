@@ -186,7 +186,7 @@ def test_a_place_in_the_image_that_is_one_off_is_found(monkeypatch: pytest.Monke
 
 PLANTED = {  # what is written for what in the engine, and the family whose check has to find it
     "a block of rows of B replaces the sum": ("block > 0, next)", "0, next)", "long"),
-    "padding is a column off": ("memcpy(to + before, from", "memcpy(to + before, 1 + from", "convolution"),
+    "padding is a column off": ("memcpy(to, from", "memcpy(to, 1 + from", "convolution"),
     "the kernel behind misses a row": ("sizes[job->row_size] = tile.rows", "sizes[job->row_size] = tile.rows - 1",
                                        "bias and activation"),
 }

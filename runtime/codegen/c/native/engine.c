@@ -251,42 +251,56 @@ typedef struct {
   eg_index threads;
 } eg_padding;
 
-EG_INLINE void eg_pick(const float* restrict from, const eg_index stride, eg_index count, float* restrict to) {
-  for (eg_index i = 0; i < count; ++i) to[i] = from[i * stride];
-}
-
-// Columns first, first + stride, ... of a row.
-static void eg_pad_row(const float* from, eg_index size, eg_index first, eg_index stride, eg_index width, float* to) {
-  const eg_index before = first < 0 ? eg_least(eg_parts_of(-first, stride), width) : 0;
-  const eg_index start = first + before * stride;
-  const eg_index length = start < size ? eg_least(eg_parts_of(size - start, stride), width - before) : 0;
-  memset(to, 0, before * sizeof(float));
-  if (stride == 1)
-    memcpy(to + before, from + start, length * sizeof(float));
-  else if (stride == 2)
-    eg_pick(from + start, 2, length, to + before);
-  else
-    eg_pick(from + start, stride, length, to + before);
-  memset(to + before + length, 0, (width - before - length) * sizeof(float));
+// to[i] = from[i * stride]. What may be read and written: `readable` from `from`, `writable` from `to`.
+static void eg_pick(const float* from, eg_index stride, eg_index count, float* to, eg_index readable,
+                    eg_index writable) {
+  eg_index i = 0;
+  if (stride == 1) {
+    memcpy(to, from, count * sizeof(float));
+    return;
+  }
+  if (stride == 2)
+    for (; i < count && 2 * (i + EG_VL) <= readable && i + EG_VL <= writable; i += EG_VL) {
+      const eg_vector* const pair = (const eg_vector*)(from + 2 * i);
+      *(eg_vector*)(to + i) = EG_MIXED(pair[0], pair[1], EG_EVEN);
+    }
+  for (; i < count; ++i) to[i] = from[i * stride];
 }
 
 static void eg_pad_plane(void* work, eg_index plane) {
   const eg_padding* const job = work;
   const eg_index* const room = job->room;
-  const float* const from = job->from + plane * job->sizes[0] * job->sizes[1] * job->sizes[2];
+  const eg_index size = job->sizes[2], width = room[2] / job->count, lines = job->sizes[0] * job->sizes[1];
+  const float* const from = job->from + plane * lines * size;
   float* to = job->to + plane * room[0] * room[1] * room[2];
-  const eg_index width = room[2] / job->count;
+  float* const end = to + room[0] * room[1] * room[2];
   for (eg_index z = 0; z < room[0]; ++z)
-    for (eg_index y = 0; y < room[1]; ++y, to += room[2]) {
-      const eg_index d = z - job->begins[0], h = y - job->begins[1];
-      if (d < 0 || d >= job->sizes[0] || h < 0 || h >= job->sizes[1]) {
-        memset(to, 0, room[2] * sizeof(float));
-        continue;
+    for (eg_index y = 0; y < room[1]; ++y) {
+      const eg_index d = z - job->begins[0], h = y - job->begins[1], line = d * job->sizes[1] + h;
+      const int inside = d >= 0 && d < job->sizes[0] && h >= 0 && h < job->sizes[1];
+      for (eg_index f = 0; f < job->count; ++f, to += width) {
+        // The columns first, first + stride, ... of this line.
+        const eg_index first = job->phases[f] - job->begins[2];
+        const eg_index before = eg_least(first < 0 ? eg_parts_of(-first, job->stride) : 0, width);
+        const eg_index start = first + before * job->stride;
+        eg_index length = 0;
+        if (inside && start < size) length = eg_least(eg_parts_of(size - start, job->stride), width - before);
+        memset(to, 0, before * sizeof(float));
+        eg_pick(from + line * size + start, job->stride, length, to + before, (lines - line) * size - start,
+                end - to - before);
+        memset(to + before + length, 0, (width - before - length) * sizeof(float));
       }
-      for (eg_index f = 0; f < job->count; ++f)
-        eg_pad_row(from + (d * job->sizes[1] + h) * job->sizes[2], job->sizes[2], job->phases[f] - job->begins[2],
-                   job->stride, width, to + f * width);
     }
 }
 
 void eg_pad(const eg_padding* job) { eg_parallel(eg_pad_plane, (void*)job, job->planes, job->threads); }
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+// Memory of arrays that were given up stays here, up to a limit: pages that come anew from the system in each run are
+// cleared by it each time.
+__attribute__((constructor)) static void eg_keep(void) {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+#endif

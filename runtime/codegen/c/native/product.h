@@ -26,16 +26,19 @@
 #define EG_AHEAD 48  // rows of panels that are asked for beforehand
 #define EG_INLINE static inline __attribute__((always_inline))
 typedef float eg_vector __attribute__((vector_size(EG_VL * 4), aligned(4), may_alias));
-// The elements of two vectors in turn: of their first halves, of their second halves.
+// The elements of two vectors in turn, of their first halves and of their second halves; every second element of both.
 #if EG_VL == 16
 #define EG_FIRST 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define EG_SECOND 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#define EG_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #elif EG_VL == 8
 #define EG_FIRST 0, 8, 1, 9, 2, 10, 3, 11
 #define EG_SECOND 4, 12, 5, 13, 6, 14, 7, 15
+#define EG_EVEN 0, 2, 4, 6, 8, 10, 12, 14
 #else
 #define EG_FIRST 0, 4, 1, 5
 #define EG_SECOND 2, 6, 3, 7
+#define EG_EVEN 0, 2, 4, 6
 #endif
 #if defined(__clang__)
 #define EG_MIXED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
