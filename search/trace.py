@@ -196,14 +196,15 @@ class Tracer:
         for edge in self.back.get(present.cls, ()):
             if (id(edge.firing), edge.target.index) in self.blocked:
                 continue
-            further = self._path(value, edge.target, target, direct=True)
+            further = self._path(value, edge.target, target, present)
             if further and not 0 < len(found) <= len(further) + 1:
                 found = [(replace(edge, source=present), ""), *further]
         return found
 
-    def _path(self, value: str, start: ENode, target: ENode, direct: bool = False) -> list[tuple[Edge, str]]:
+    def _path(self, value: str, start: ENode, target: ENode, copied: ENode | None = None) -> list[tuple[Edge, str]]:
         """Shortest list of edges, each with the value that a handed-through variable stands for ('' if none).
-        `direct`: no rule hands another value through, or matched the class of the value below it."""
+        `copied`: no rule hands another value through, or matched something below the value that is of its class, but for
+        this e-node, which a copy of it is."""
         came: dict[int, tuple[int, Edge, str] | None] = {start.index: None}
         queue = deque([start.index])
         others: list[str] | None = None
@@ -211,7 +212,7 @@ class Tracer:
             at = queue.popleft()
             for edge in self.edges.get(at, ()):
                 if (id(edge.firing), edge.target.index) in self.blocked or (
-                        direct and (edge.handed or self._is_looped(edge))):
+                        copied is not None and (edge.handed or self._is_looped(edge, copied))):
                     continue
                 if not edge.handed:
                     if edge.target.index not in came:
@@ -233,9 +234,10 @@ class Tracer:
             back = came[back[0]]
         return path[::-1]
 
-    def _is_looped(self, edge: Edge) -> bool:
-        """Below its root, the rule matched the class of the root."""
-        return any(enode is not edge.source for enode in self._sides(edge)[0].get(edge.source.cls, ()))
+    def _is_looped(self, edge: Edge, copied: ENode) -> bool:
+        """Below its root, the rule matched another e-node of the class of the root than the copied one."""
+        matched = self._sides(edge)[0].get(edge.source.cls, ())
+        return any(enode not in (edge.source, copied) and enode.kind != "leaf" for enode in matched)
 
     def _others(self, value: str) -> list[str]:
         """Other values of the same class that do not need this one."""

@@ -100,6 +100,11 @@ FOUND = {
         "exact", "x: float32[9]", "y, t", "s = Slice(x, starts=[7], ends=[9], axes=[0]) "
         "a, t = Split(s, axis=0, split=[1, 1]) c = Concat(a, t, axis=0) "
         "y = Slice(c, starts=[1], ends=[2], axes=[0])"),
+    "a product that is joined with others as what a zero is taken from, and read itself": (
+        "rounding", "x: float32[2, 1]", "y, m, z", "a = constant float32[1, 2] [-0.66, -2.36] "
+        "b = constant float32[2] [-1.72, -0.97] c = constant float32[1, 2] [-1.45, -0.12] "
+        "d = constant float32[2] [0.62, 1.81] e = constant float32[1, 2] [-0.85, -0.47] o = constant float32[2] [0, 0] "
+        "p = MatMul(x, a) q = Add(p, b) r = MatMul(x, c) s = Add(r, d) m = MatMul(x, e) y = Add(q, s) z = Sub(m, o)"),
     "no infinities in the validation of finite rules beside integers": (
         "finite", "i: int8[5, 1], x: float32[n, 2, 4]", "j, y", "j = Neg(i) e = Exp(x) s = ReduceSum(e, axes=[-1]) "
         "y = Div(e, s)"),
