@@ -203,8 +203,8 @@ class Tracer:
 
     def _path(self, value: str, start: ENode, target: ENode, copied: ENode | None = None) -> list[tuple[Edge, str]]:
         """Shortest list of edges, each with the value that a handed-through variable stands for ('' if none).
-        `copied`: no rule hands another value through, or matched something below the value that is of its class, but for
-        this e-node, which a copy of it is."""
+        `copied`: no rule hands another value through, or matched something below the value that is of its class, except
+        for this e-node, which a copy of it is."""
         came: dict[int, tuple[int, Edge, str] | None] = {start.index: None}
         queue = deque([start.index])
         others: list[str] | None = None
