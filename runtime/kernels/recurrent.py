@@ -1,4 +1,4 @@
-"""Kernels of the recurrent operators: one product projects the inputs of all steps, then a loop over time."""
+"""Kernels of the recurrent operators: a loop over time; products project the inputs of a few steps at a time."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ Activation = Callable[[np.ndarray], np.ndarray]
 # A cell maps (projected input, previous states) to the new states; the first state is the output.
 Cell = Callable[[np.ndarray, "tuple[np.ndarray, ...]"], "tuple[np.ndarray, ...]"]
 
+_PARTS = 128  # of the steps, that are projected one after the other
 # Default alpha and beta; None where a function has no such parameter.
 _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "affine": (1.0, 0.0), "leakyrelu": (0.01, None), "thresholdedrelu": (1.0, None), "scaledtanh": (1.0, 1.0),
@@ -92,18 +93,22 @@ def _reversed_steps(x: np.ndarray, lengths: np.ndarray | None) -> np.ndarray:
     return np.take_along_axis(x, order.reshape(*order.shape, *(1,) * (x.ndim - 2)), axis=0)
 
 
-def _scan(projected: np.ndarray, states: tuple[np.ndarray, ...], lengths: np.ndarray | None,
-          cell: Cell) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    outputs = np.zeros((projected.shape[0], *states[0].shape), projected.dtype)
-    for step in range(projected.shape[0]):
-        new = cell(projected[step], states)
-        if lengths is None:
-            outputs[step], states = new[0], new
-            continue
-        live = (step < lengths)[:, None]
-        outputs[step] = np.where(live, new[0], 0)
-        states = tuple(np.where(live, after, before) for after, before in zip(new, states))
-    return outputs, states
+def _scan(x: np.ndarray, weights: np.ndarray, bias: np.ndarray, states: tuple[np.ndarray, ...],
+          lengths: np.ndarray | None, cell: Cell, outputs: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The last states. The projections of all steps would take several times the bytes of the outputs."""
+    count = max(1, len(x) // _PARTS)
+    for first in range(0, len(x), count):
+        projected = x[first:first + count] @ weights  # a product for each step, however many there are
+        projected += bias
+        for step, each in enumerate(projected, first):
+            new = cell(each, states)
+            if lengths is None:
+                outputs[step], states = new[0], new
+                continue
+            live = (step < lengths)[:, None]
+            outputs[step] = np.where(live, new[0], 0)
+            states = tuple(np.where(live, after, before) for after, before in zip(new, states))
+    return states
 
 
 def _run(attrs: Mapping[str, object], inputs: Arrays, count: int,
@@ -116,11 +121,12 @@ def _run(attrs: Mapping[str, object], inputs: Arrays, count: int,
     lengths, layout = _get(inputs, 4), bool(attrs.get("layout"))
     steps = widen(x.swapaxes(0, 1) if layout else x)
     backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[str(attrs["direction"])]
-    all_outputs, all_states = [], []
+    y = np.empty((len(steps), len(backward), steps.shape[1], r.shape[2]), steps.dtype)
+    all_states = []
     for direction, reverse in enumerate(backward):
         bias, cell = make(direction)
-        ordered = _reversed_steps(steps, lengths) if reverse else steps
-        projected = ordered @ widen(w[direction]).T + bias
+        own = y[:, direction]
+        outputs = own if not reverse else own[::-1] if lengths is None else np.empty_like(own)
         states = []
         for index in initial:
             given = _get(inputs, index)
@@ -128,10 +134,10 @@ def _run(attrs: Mapping[str, object], inputs: Arrays, count: int,
                 states.append(np.zeros((steps.shape[1], r.shape[2]), steps.dtype))
             else:
                 states.append(widen(given[:, direction] if layout else given[direction]))
-        outputs, last = _scan(projected, tuple(states), lengths, cell)
-        all_outputs.append(_reversed_steps(outputs, lengths) if reverse else outputs)
-        all_states.append(last)
-    y = np.stack(all_outputs, axis=1)
+        ordered = _reversed_steps(steps, lengths) if reverse else steps
+        all_states.append(_scan(ordered, widen(w[direction]).T, bias, tuple(states), lengths, cell, outputs))
+        if reverse and lengths is not None:
+            own[...] = _reversed_steps(outputs, lengths)
     finals = [np.stack([states[k] for states in all_states], axis=0) for k in range(len(initial))]
     if layout:
         y, finals = y.transpose(2, 0, 1, 3), [final.swapaxes(0, 1) for final in finals]

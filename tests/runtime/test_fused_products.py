@@ -38,6 +38,11 @@ FAMILIES = {
         "q = Conv(x, w, b); y = Relu(q)", True),
     "convolution": ({"x": (2, 8, 9, 9), "w": (20, 8, 3, 3), "b": (20,), "r": (2, 20, 9, 9)},
                     "q = Conv(x, w, b, pads=[1, 1, 1, 1]); z = Add(q, r); y = Relu(z)", True),
+    "heads together": ({"a": (2, 4, 13, 20), "b": (2, 4, 20, 37)}, "p = MatMul(a, b); "
+        "t = Transpose(p, perm=[0, 2, 1, 3]); y = Reshape(t, shape=[2, 13, 148])", True),
+    "columns turned": ({"a": (5, 20), "b": (20, 37)}, "p = MatMul(a, b); y = Transpose(p, perm=[1, 0])", False),
+    "few positions moved": ({"x": (2, 8, 5, 5), "w": (70, 8, 3, 3)}, "q = Conv(x, w, pads=[1, 1, 1, 1]); "
+        "t = Transpose(q, perm=[1, 0, 2, 3]); y = Reshape(t, shape=[70, 50])", True),
     "batch norm": ({"x": (1, 8, 9, 9), "w": (20, 8, 3, 3), "g": (20,), "b": (20,), "e": (20,), "v": (20,)},
                    "q = Conv(x, w); n = BatchNormalization(q, g, b, e, v); y = Relu(n)", True),
     "strided": ({"x": (1, 3, 40, 37), "w": (20, 3, 3, 3)}, "y = Conv(x, w, strides=[2, 2], pads=[1, 1, 1, 1])", True),
@@ -75,7 +80,8 @@ def test_a_family_computes_what_the_graph_does(family: str) -> None:
     assert plan.product is not None and (not plan.launches) == in_tiles
 
 
-@pytest.mark.parametrize("family", ["residual and layer norm", "attention", "convolution", "groups", "heads"])
+@pytest.mark.parametrize("family", ["residual and layer norm", "attention", "convolution", "groups", "heads",
+                                    "heads together"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_constants_are_packed_once_and_threads_share_tiles(family: str, threads: int) -> None:
     shapes, nodes, _ = FAMILIES[family]

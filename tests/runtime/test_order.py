@@ -70,7 +70,7 @@ def with_large_kernels(graph: Graph, dims: dict[str, int]) -> Graph:
     taken: set[int] = set()
     groups: list[Group] = []
     for each in sorted(enumerate_groups(graph, with_sizes(graph, dims), 200, 48).groups, key=lambda g: -len(g.nodes)):
-        if not taken & set(each.nodes):
+        if not each.others and not taken & set(each.nodes):
             taken.update(each.nodes)
             groups.append(each)
     return fuse(graph, groups)

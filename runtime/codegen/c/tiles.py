@@ -16,6 +16,7 @@ from graphs import dtypes
 from .. import address
 from .launch import NAME, Launch, address_of, at, launch_of
 from .lowering import Address, Lowering, Values
+from .moved import moved
 from .native import engine
 from .operands import Operands, operands_of
 from .text import Writer
@@ -160,11 +161,12 @@ def product_of(values: Values, piece: Lowering, place: Mapping[str, int], exact:
         raise NotFusable("a tensor without elements")
     (output, *others) = values.graph.outputs
     if not others and values.dtypes[output] == "float32":
+        there = moved(piece, operands, output)
+        if there is not None:
+            return Product(there, place, place[output], None), True
         held = Lowering(values, piece.domain, exact, output)
         read = {item.address for item in held.items if item.address and item.address.tensor == output}
         if read == {_stored(held, output)}:
-            if held.items[held.results[0]].address in read:  # nothing follows
-                return Product(operands, place, place[output], None), True
             then = _then(held, operands, place, exact)
             if then is not None:
                 return Product(operands, place, place[output], then), True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from graphs.errors import ExecutionFailed
 from graphs.text import parse_graph
 from runtime import run
+from runtime.kernels.recurrent import lstm
 from tests.runtime.kernels.harness import canonical, compare, evaluate_ours
 from tests.runtime.kernels.test_convolution import Draw
 
@@ -90,3 +93,17 @@ def test_other_ranks_fail(broken: str) -> None:
     feeds["h"] = np.ones((1, 2) if broken == "state" else (1, 1, 2), np.float32)
     with pytest.raises(ExecutionFailed, match="three axes"):
         run(graph, feeds)
+
+
+def test_a_bidirectional_lstm_takes_little_more_than_its_outputs() -> None:
+    """All projections at once would take 4 times the bytes of the outputs of a direction, twice."""
+    rng = np.random.default_rng(0)
+    x, w, r = (rng.normal(size=size).astype(np.float32) for size in ((64, 2, 16), (2, 512, 16), (2, 512, 128)))
+    tracemalloc.start()
+    try:
+        start = tracemalloc.get_traced_memory()[0]
+        found = lstm({"direction": "bidirectional", "input_forget": 0}, [x, w, r])
+        taken = tracemalloc.get_traced_memory()[1] - start
+    finally:
+        tracemalloc.stop()
+    assert taken < 1.25 * sum(each.nbytes for each in found)
