@@ -12,6 +12,7 @@ from graphs.inference import contents
 from graphs.ir import Graph, Node
 from graphs.operators import RUNTIME, Contents, available, find
 from graphs.types import TensorType
+from graphs.versions import write_node
 from rules.form import spell_reshape
 
 
@@ -56,12 +57,16 @@ def _state_attributes(graph: Graph, node: Node, known: Mapping[str, Contents]) -
         value = _statable(graph, node, name, source, known.get(source))
         if value is None:
             continue
-        node.attrs.update(value)
         inputs = list(node.inputs)
         inputs[position] = ""
         while inputs and not inputs[-1]:
             inputs.pop()
-        node.inputs = tuple(inputs)
+        stated = node.copy()
+        stated.attrs.update(value)
+        stated.inputs = tuple(inputs)
+        if isinstance(write_node(stated, graph.opset, graph.type_of), str):
+            continue  # a file has an input there, of an element type that is not known (Clip of a value without type)
+        node.attrs, node.inputs = stated.attrs, stated.inputs
         changed = True
     return changed
 

@@ -13,6 +13,7 @@ from graphs import load
 from graphs.builder import Builder
 from graphs.ir import Graph
 from graphs.onnx_io import to_model_proto
+from graphs.operators import RUNTIME
 from graphs.text import parse_graph
 from optimizer.journal import apply, diff
 from optimizer.normalize import PASSES, normalize
@@ -345,3 +346,16 @@ def test_the_largest_of_numbers_and_nan_is_left_to_the_runtime(value: str, pools
                  "p = GlobalMaxPool(c) y = Add(x, p)")
     normalize(graph)
     assert operators(graph)["GlobalMaxPool"] == pools
+
+
+@pytest.mark.parametrize("bounded, stated", [("r", None), ("x", -1)])
+def test_an_input_that_a_file_needs_a_type_for_stays(bounded: str, stated: int | None) -> None:
+    """A Clip has its bounds as inputs from opset 11 on: of a value of unknown type they cannot be written again."""
+    graph = parse_graph('graph "g" opset 18 (x: int64[2]) -> (y) { p = constant int64[] 1 m = constant int64[] -1 '
+                        "s = SequenceConstruct(x, x) e = SequenceErase(s, p) r = ConcatFromSequence(e, axis=-1) "
+                        f"y = Clip({bounded}, m, min=runtime) }}")
+    normalize(graph, lambda named, before, after, places: None)
+    assert graph.types.get("r") is None
+    clip = next(node for node in graph.nodes if node.op == "Clip")
+    assert (clip.attrs["min"], len(clip.inputs)) == ((stated, 1) if stated else (RUNTIME, 2))
+    to_model_proto(graph)  # was an InvalidOption
