@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import multiprocessing
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
@@ -172,16 +172,18 @@ def session(model: onnx.ModelProto) -> Run:
     return lambda feeds: dict(zip(names, made.run(names, dict(feeds))))
 
 
-def _gives_iteration(graph: onnx.GraphProto) -> bool:
-    """Whether a Loop, at any depth, has its iteration number as a scan output without a node between."""
+def _scanned(graph: onnx.GraphProto) -> Iterator[tuple[onnx.GraphProto, onnx.ValueInfoProto]]:
+    """(body, scan output) of each Loop, at any depth."""
     for node in graph.node:
         for body in (each.g for each in node.attribute if each.HasField("g")):
-            if _gives_iteration(body):
-                return True
+            yield from _scanned(body)
             states = max(0, len(node.input) - 2)
-            if node.op_type == "Loop" and any(each.name == body.input[0].name for each in body.output[1 + states:]):
-                return True
-    return False
+            yield from ((body, each) for each in body.output[1 + states:] if node.op_type == "Loop")
+
+
+def _gives_iteration(graph: onnx.GraphProto) -> bool:
+    """Whether a Loop has its iteration number as a scan output without a node between."""
+    return any(each.name == body.input[0].name for body, each in _scanned(graph))
 
 
 def session_apart(model: onnx.ModelProto) -> Run:
@@ -226,6 +228,8 @@ def reference(model: onnx.ModelProto) -> Run:
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     if opset < 14 and any(node.op_type == "BatchNormalization" for node in model.graph.node):
         raise NotImplementedError("the reference evaluator mixes the mean of the batch into that of the model")
+    if any(not each.type.tensor_type.shape.dim for _, each in _scanned(model.graph)):
+        raise NotImplementedError("the reference evaluator stacks scalars, the scan outputs of a Loop, as [n, 1]")
     made = ReferenceEvaluator(model, new_ops=[GlobalMaxPool])
     names = [each.name for each in model.graph.output]
     loses = any(node.op_type in ("AveragePool", "Resize") for node in model.graph.node)

@@ -34,7 +34,8 @@ def test_global_max_pool_of_other_ranks_is_not_asked() -> None:
 @pytest.mark.parametrize("scan, asked", [("i", False), ("t", True)])
 def test_a_loop_that_gives_its_iteration_number(scan: str, asked: bool) -> None:
     model = to_model_proto(parse_graph(f'graph "g" opset 18 () -> (y) {{ {LOOP % scan} }}'))
-    assert reference(model)({})["y"].reshape(-1).tolist() == [0, 1]
+    with pytest.raises(NotImplementedError, match="stacks scalars"):
+        reference(model)({})  # it gives [[0], [1]]
     if asked:
         assert session(model)({})["y"].tolist() == [0, 1]
     else:
