@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from graphs import dims, dtypes
 from graphs.dims import DimLike
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, is_fused
 from graphs.operators import RUNTIME, find
 from graphs.types import TensorType
+
+from .execute import FUSED_DOMAIN
 
 # Operators whose first output holds elements of these inputs, whatever their order and shape.
 HANDS_ON: dict[str, tuple[int, ...]] = {
@@ -61,6 +63,10 @@ class Constraint:
 
 def constraints(graph: Graph) -> dict[str, Constraint]:
     """The strictest constraint of each input that has one."""
+    if any(domain == FUSED_DOMAIN for domain, _, _ in graph.functions):
+        from .fused_functions import unfused
+
+        graph = unfused(graph)
     finder = _Finder(graph)
     for node in finder.nodes:
         for name, demand in _demands(node, finder):
@@ -77,10 +83,11 @@ def constraints(graph: Graph) -> dict[str, Constraint]:
 class _Finder:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.nodes = [node for each in graph.walk() for node in each.nodes]
+        graphs = list(_walk(graph))
+        self.nodes = [node for each in graphs for node in each.nodes]
         self.producers = {out: node for node in self.nodes for out in node.outputs if out}
-        self.constants = {name: value for each in graph.walk() for name, value in each.constants.items()}
-        self.types = {name: type_ for each in graph.walk() for name, type_ in each.types.items()}
+        self.constants = {name: value for each in graphs for name, value in each.constants.items()}
+        self.types = {name: type_ for each in graphs for name, type_ in each.types.items()}
         self.types.update((name, value.type) for name, value in self.constants.items())
         self.inputs = set(graph.inputs)
         self.found: dict[str, Constraint] = {}
@@ -117,7 +124,29 @@ class _Finder:
             if name in self.inputs:
                 self.found[name] = _stricter(self.found.get(name), demand)
             elif name in self.producers:
-                waiting.extend(_through(self.producers[name], demand, self))
+                node = self.producers[name]
+                waiting.extend(_inside(node, name, demand) if is_fused(node) else _through(node, demand, self))
+
+
+def _walk(graph: Graph) -> Iterator[Graph]:
+    """A graph and those nested in it, apart from bodies of Fused nodes: those have names of their own."""
+    yield graph
+    for node in graph.nodes:
+        for nested in () if is_fused(node) else node.graphs:
+            yield from _walk(nested)
+
+
+def _inside(node: Node, name: str = "", demand: Constraint | None = None) -> Iterator[tuple[str, Constraint]]:
+    """The demands on a Fused node's inputs that its body has, or that a demand on one of its outputs amounts to."""
+    body = node.attrs["body"]
+    assert isinstance(body, Graph)
+    if demand is None:
+        found = constraints(body)
+    else:
+        finder = _Finder(body)
+        finder.push(body.outputs[node.outputs.index(name)], demand)
+        found = finder.found
+    yield from ((outer, found[own]) for own, outer in zip(body.inputs, node.inputs) if own in found)
 
 
 def _stricter(a: Constraint | None, b: Constraint) -> Constraint:
@@ -162,6 +191,9 @@ def _undo(op: str, position: int, demand: Constraint, least: int, most: int) -> 
 
 
 def _demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    if is_fused(node):
+        yield from _inside(node)
+        return
     yield from _index_demands(node, finder)
     yield from _mask_demands(node, finder)
     yield from _structural_demands(node, finder)

@@ -10,7 +10,9 @@ from runtime import Session, run
 from runtime.codegen.c import FusedKernel, NotFusable, unavailable
 from runtime.codegen.c.check import fault
 from runtime.codegen.c.views import OutOfRange
-from runtime.fusion import Group, fuse
+from runtime.constraints import constraints
+from runtime.feeds import draw
+from runtime.fusion import Group, as_functions, fuse
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -97,3 +99,18 @@ def test_sizes_are_not_in_the_text() -> None:
     plans = [FusedKernel(graph).plan(np.zeros((4, size, 6), np.float32), np.zeros((2, 3), np.int32),
                                      np.zeros(6, np.float32)) for size in (7, 11)]
     assert plans[0].text == plans[1].text
+
+
+def test_random_inputs_of_a_fused_graph_are_places_on_the_axis() -> None:
+    graph = parse_graph("""graph "g" opset 18 (t: float32[3, 6], i: int64[40]) -> (y) {
+      u = Unsqueeze(i, axes=[0])
+      c = Cast(u, to=6)
+      w = Gather(t, c, axis=0)
+      y = Exp(w)
+    }""")
+    for nodes in ((0, 1, 2, 3), (2, 3)):
+        made = fuse(graph, [Group(nodes, "y")])
+        assert constraints(made)["i"].high == 3 and run(made, draw(made, 0))["y"].shape == (1, 40, 6)
+        assert constraints(as_functions(made))["i"].high == 3
+    made = fuse(made, [Group((0, 1), "c")])
+    assert [node.op for node in made.nodes] == ["Fused", "Fused"] and constraints(made)["i"].high == 3
