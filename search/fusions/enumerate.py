@@ -11,7 +11,7 @@ holds at most one matrix product or convolution, which reads what it multiplies:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from graphs.ir import Graph, Node
@@ -140,10 +140,10 @@ class Grower:
                     waiting.append(producer)
         return frozenset(found)
 
-    def largest(self, inside: frozenset[int]) -> frozenset[int]:
-        """The set with everything that may join."""
+    def largest(self, inside: frozenset[int], without: Collection[int] = ()) -> frozenset[int]:
+        """The set with everything that may join, but for some nodes."""
         while len(inside) < self.most_nodes:
-            producer = next(self.joinable(inside), None)
+            producer = next((each for each in self.joinable(inside) if each not in without), None)
             if producer is None:
                 break
             inside = self.with_views(inside | {producer})

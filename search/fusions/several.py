@@ -7,6 +7,8 @@ Outputs share the loops of a kernel: shapes are equal, or one is that of a row (
   largest set of each root, one node after the other is taken in, the nearest first;
 * sets side by side, which read the same tensor and do not need each other (x -> f(x), g(x)).
 
+None of them has a product: what follows one runs on its tiles only where one output leaves the kernel.
+
 A set is convex: nothing outside of it lies between two of its nodes. Sets that are convex each may still need each
 other; `choose` sees to that. How many there are grows linearly with the graph.
 """
@@ -33,6 +35,8 @@ def several_outputs(graph: Graph, types: Mapping[str, Type], grower: Grower, top
     found: dict[Nodes, None] = {}
     for root, top in tops.items():
         for start in dict.fromkeys((grower.with_views(frozenset((root,))), top)):
+            if start & grower.products:
+                continue
             found.update(dict.fromkeys(joiner.with_escapes(root, start)))
     found.update(dict.fromkeys(joiner.side_by_side(tops)))
     groups = []
@@ -67,7 +71,7 @@ class _Joiner:
             if taken is None or len(inside) >= self.grower.most_nodes:
                 return
             near = self.grower.with_views(inside | {taken})
-            inside = self.grower.largest(near)
+            inside = self.grower.largest(near, self.grower.products)
             yield from dict.fromkeys((near, inside))
 
     def _escaping(self, root: int, inside: Nodes) -> Iterator[int]:
@@ -76,7 +80,7 @@ class _Joiner:
         for index in sorted({each for member in inside for each in grower.producers[member]} - inside, reverse=True):
             if index not in grower.fusable or index in grower.movement or not self._fit(index, root):
                 continue
-            if (index in grower.products and grower.products & inside) or grower.is_multiplied(index, inside):
+            if index in grower.products:
                 continue
             if self.escapes(index, inside) and self.is_convex(inside | {index}):
                 yield index
@@ -114,8 +118,7 @@ class _Joiner:
             count = 0
             for root in roots:
                 joined = inside | tops[root]
-                if len(joined) > self.grower.most_nodes or len(self.grower.products & joined) > 1 \
-                        or count == MOST_OUTPUTS or not self.is_convex(joined):
+                if len(joined) > self.grower.most_nodes or count == MOST_OUTPUTS or not self.is_convex(joined):
                     continue
                 inside, count = joined, count + 1
                 if count > 1:
@@ -126,7 +129,8 @@ class _Joiner:
         covered: set[int] = set()
         found = []
         for root in sorted(tops, reverse=True):
-            if root not in covered and root not in self.grower.movement and self.shapes[root]:
+            if root not in covered and root not in self.grower.movement and self.shapes[root] \
+                    and not self.grower.products & tops[root]:
                 found.append(root)
             covered |= tops[root]
         return found[::-1]
