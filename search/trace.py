@@ -55,6 +55,7 @@ class Tracer:
         self.back: dict[int, list[Edge]] = {}  # by class
         self.turning = False  # values that no edge leads from may go back along one of those
         self.blocked: set[tuple[int, int]] = set()
+        self.under_way: set[tuple[int, int]] = set()  # e-nodes of values that are being led, with their targets
         of_label = saturated.of_label
         for firing in (*saturated.firings, *saturated.computed):
             built = {of_label[label].index for label in firing.built}
@@ -135,7 +136,7 @@ class Tracer:
         """Lead a value to another one of its class."""
         state = self.state
         if state.enode[value] is not state.enode[main]:
-            self._lead(value, state.enode[main], 0, main)
+            self._lead(value, state.enode[main], 0)
         if not state.is_live(value) or not state.is_live(main) or state.enode.get(value) is not state.enode[main]:
             return
         if main in state.upstream(value) or self._is_identity_output(value, main):
@@ -161,8 +162,19 @@ class Tracer:
 
     # Paths
 
-    def _lead(self, value: str, target: ENode, depth: int, main: str = "") -> bool:
+    def _lead(self, value: str, target: ENode, depth: int) -> bool:
         """Rewrite a value along firings until it is the target e-node; True if it is."""
+        present = self.state.enode.get(value)
+        task = -1 if present is None else present.index, target.index
+        if task in self.under_way:  # to do this needs it to be done: every level would try all of its edges again
+            return False
+        self.under_way.add(task)
+        try:
+            return self._led(value, target, depth)
+        finally:
+            self.under_way.discard(task)
+
+    def _led(self, value: str, target: ENode, depth: int) -> bool:
         state, around = self.state, self.turning and depth == 0
         plan: list[tuple[Edge, str]] = []  # of a way around the rest
         for _ in range(DEPTH):
