@@ -29,8 +29,8 @@ def convolve(x: np.ndarray, w: np.ndarray, attrs: Mapping[str, object]) -> np.nd
     if prod(shape) == 0 or w.shape[1] == 0:
         return np.zeros(shape, x.dtype)
     if windows.trivial:
-        step = tuple(slice(None, None, stride) for stride in windows.strides)
-        return _matmul(w, x[(slice(None), slice(None), *step)], group).reshape(shape)
+        skipping = tuple(slice(None, None, stride) for stride in windows.strides)
+        return _matmul(w, x[(slice(None), slice(None), *skipping)], group).reshape(shape)
     padded = windows.pad(x, 0)
     if w.shape[1] == 1 and maps == group:
         return _depthwise(padded, w, windows)
