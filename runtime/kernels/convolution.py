@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,8 @@ def convolve(x: np.ndarray, w: np.ndarray, attrs: Mapping[str, object]) -> np.nd
     samples = max(1, _COLUMN_BYTES // max(line * lines, 1))
     step = lines if samples > 1 else min(lines, max(1, _COLUMN_BYTES // max(line, 1)))
     for sample, start in product(range(0, batch, samples), range(0, lines, step)):
-        columns = windows.view(padded[sample:sample + samples])[(..., slice(start, start + step), *rest)]
+        places: tuple[Any, ...] = (..., slice(start, start + step), *rest)
+        columns = windows.view(padded[sample:sample + samples])[places]
         part = out[sample:sample + samples, :, start:start + step]
         part[...] = _matmul(w, columns, group).reshape(part.shape)
     return out
