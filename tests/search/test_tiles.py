@@ -5,7 +5,7 @@ from __future__ import annotations
 from search import ENode, Saturated, saturate
 from search.build import placed
 from search.extract import Selection, exact, incumbent
-from search.tiles import Tile, saved, tile_of
+from search.tiles import Tile, merged, saved, tile_of
 from tests.search.samples import SOUND, graph_of
 
 # t_add_constants makes one Add of the two.
@@ -79,3 +79,15 @@ def test_each_node_of_a_built_graph_is_an_e_node() -> None:
     found = saturate(graph, SOUND)
     built, enodes = placed(graph, found, exact(found, each_ten))
     assert [enode.op for enode in enodes if enode is not None] == [node.op for node in built.nodes]
+
+
+def test_a_value_that_leaves_a_tile_may_be_read_by_others() -> None:
+    found = saturate(graph_of(SHARED), SOUND)
+    (inside,) = both(found, 15.0)
+    adds = [enode for enode in incumbent(found, each_ten).choice.values() if enode.op == "Add"]
+    first, second = sorted(adds, key=lambda enode: enode.origin or 0)
+    leaving = tile_of([first, second], 15.0, leaving=[first.cls])
+    assert leaving.enodes == inside.enodes and not leaving.inner and merged([inside, leaving]) == [leaving, inside]
+    given = incumbent(found, each_ten, tiles=[leaving])
+    assert given.cost == 15.0 and saved(given.choice, found.outputs, [leaving]) == 15.0
+    assert exact(found, each_ten, byte_cost=0.0, tiles=[leaving]).cost == 15.0
