@@ -47,12 +47,12 @@ def test_a_loss_by_hand() -> None:
     rng = np.random.default_rng(0)
     x, labels, w = rng.normal(size=(4, 7, 3)), rng.integers(0, 7, (4, 3)), rng.uniform(0.5, 2, 7)
     labels[0, 0] = labels[2, 1] = -1
-    total, weight = np.float64(0), np.float64(0)
+    total = weight = 0.0
     for n, d in np.ndindex(4, 3):
         if labels[n, d] >= 0:
             row = x[n, :, d]
-            total -= w[labels[n, d]] * (row[labels[n, d]] - np.log(np.exp(row).sum()))
-            weight += w[labels[n, d]]
+            total -= float(w[labels[n, d]] * (row[labels[n, d]] - np.log(np.exp(row).sum())))
+            weight += float(w[labels[n, d]])
     got = FusedKernel(loss("mean", -1, True))(x.astype(np.float32), labels, w.astype(np.float32))
     np.testing.assert_allclose(got[0], total / weight, rtol=1e-6)
 
