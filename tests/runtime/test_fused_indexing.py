@@ -114,3 +114,13 @@ def test_random_inputs_of_a_fused_graph_are_places_on_the_axis() -> None:
         assert constraints(as_functions(made))["i"].high == 3
     made = fuse(made, [Group((0, 1), "c")])
     assert [node.op for node in made.nodes] == ["Fused", "Fused"] and constraints(made)["i"].high == 3
+
+
+def test_a_product_does_not_multiply_what_is_picked() -> None:
+    graph = parse_graph("""graph "g" opset 18 (t: float32[9, 6], i: int64[4], m: float32[6, 5]) -> (y) {
+      w = Gather(t, i, axis=0)
+      p = MatMul(w, m)
+      y = Exp(p)
+    }""")
+    with pytest.raises(NotFusable, match="computed"):
+        FusedKernel(graph).plan(np.zeros((9, 6), np.float32), np.zeros(4, np.int64), np.zeros((6, 5), np.float32))

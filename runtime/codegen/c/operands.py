@@ -119,7 +119,7 @@ def _read(values: Values, name: str) -> tuple[str, int, tuple[int, ...]]:
     except (Refine, Cut) as reason:
         raise NotFusable("a product with an operand that is moved") from reason
     found = lowered.items[lowered.results[0]]
-    if found.address is None or lowered.product is not None:
+    if found.address is None or found.args or lowered.product is not None:
         raise NotFusable("a product with an operand that is computed")
     return found.address.tensor, found.address.place.start, _strides(lowered.domain.view, found.address.place)
 
