@@ -105,6 +105,9 @@ FOUND = {
         "b = constant float32[2] [-1.72, -0.97] c = constant float32[1, 2] [-1.45, -0.12] "
         "d = constant float32[2] [0.62, 1.81] e = constant float32[1, 2] [-0.85, -0.47] o = constant float32[2] [0, 0] "
         "p = MatMul(x, a) q = Add(p, b) r = MatMul(x, c) s = Add(r, d) m = MatMul(x, e) y = Add(q, s) z = Sub(m, o)"),
+    "values that are led over each other without end": (
+        "finite", "x: float64[n, n]", "y", "h = HardSigmoid(x, alpha=0.16666667) t = Neg(h) u = Neg(t) a = Abs(u) "
+        "y = Relu(a)"),
     "no infinities in the validation of finite rules beside integers": (
         "finite", "i: int8[5, 1], x: float32[n, 2, 4]", "j, y", "j = Neg(i) e = Exp(x) s = ReduceSum(e, axes=[-1]) "
         "y = Div(e, s)"),
