@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,10 +26,12 @@ def _rank(count: int, confidence: float) -> tuple[int, float]:
     That is the sign test turned round: it assumes nothing about the distribution. 1 (the whole range) where
     even that is not enough, with the confidence that it has.
     """
-    outside = 0.0  # probability that fewer than k values fall below the median
-    rank, reached = 1, 1 - 2 * 0.5**count
+    ways, term, whole = 0, 1, 1 << count  # whole numbers: beyond 1,029 values these are too large for floats
+    rank, reached = 1, 1 - 2 / whole
     for k in range(1, count // 2 + 1):
-        outside += math.comb(count, k - 1) * 0.5**count
+        ways += term
+        term = term * (count - k + 1) // k
+        outside = ways / whole  # probability that fewer than k values fall below the median
         if 1 - 2 * outside < confidence:
             break
         rank, reached = k, 1 - 2 * outside

@@ -184,3 +184,12 @@ def test_the_clock_of_a_device_decides_where_there_is_one() -> None:
     compared = compare(runners, "base", clocks=time.clocks, settings=Settings(max_rounds=20))
     assert compared.clock == "device" and compared.results["new"].ratio == pytest.approx(0.5)
     assert Comparison.from_dict(compared.to_dict()) == compared
+
+
+def test_intervals_of_thousands_of_values() -> None:
+    """The normal approximation of the sign test, n / 2 - z * sqrt(n) / 2, is good there; coefficients are no floats."""
+    for count, z in ((1030, 2.5758), (5000, 2.5758)):
+        found = median_interval(list(range(count)), 0.99)
+        assert found.low == pytest.approx(count / 2 - z * count**0.5 / 2 - 1, abs=2)
+        assert found.high == count - 1 - found.low
+        assert found.confidence >= 0.99
