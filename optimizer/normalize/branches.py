@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphs.ir import Graph, NameSupply, Node
 from graphs.operators import schema
 
-from .cleanup import reader_counts, replace_value
+from .cleanup import drop_dead_nodes, reader_counts, replace_value
 
 
 def inline_constant_branches(graph: Graph) -> list[str]:
@@ -67,7 +67,7 @@ def _rename_definitions(body: Graph, renaming: dict[str, str], names: NameSupply
 
 
 def narrow_branches(graph: Graph) -> list[str]:
-    """Remove outputs of an If that nobody reads (at least one stays)."""
+    """Remove outputs of an If that nobody reads (at least one stays), and what made them."""
     readers = reader_counts(graph)
     changed: list[str] = []
     for node in graph.nodes:
@@ -80,4 +80,6 @@ def narrow_branches(graph: Graph) -> list[str]:
         node.outputs = tuple(node.outputs[index] for index in keep)
         for branch in node.graphs:
             branch.outputs = [branch.outputs[index] for index in keep]
+            while drop_dead_nodes(branch) or narrow_branches(branch):
+                pass
     return [out or "unnamed output" for out in changed]

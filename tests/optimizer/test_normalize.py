@@ -61,6 +61,17 @@ def branch(then: str, rest: str) -> str:
     return f"If(c, then_branch=graph () -> {then}, else_branch=graph () -> {rest})"
 
 
+def test_what_made_an_output_of_an_if_that_nobody_reads_goes_with_it() -> None:
+    inner = branch("(r, s) { r = Exp(x) e = Cos(x) s = Tanh(e) }", "(r, s) { r = Neg(x) s = Sin(x) }")
+    inner = inner.replace("(c,", "(d,")
+    found = normalized(text("x: float32[3], c: bool[], d: bool[]", "y", "y, z = " + branch(
+        f"(p, q) {{ p = Abs(x) i, j = {inner} k = Erf(j) q = Add(i, k) }}", "(p, q) { p = Floor(x) q = Ceil(x) }")))
+    assert operators(found) == {"If": 1, "Abs": 1, "Floor": 1}
+    found = normalized(text("x: float32[3], c: bool[], d: bool[]", "y", "y, z = " + branch(
+        f"(p, q) {{ i, j = {inner} k = Erf(j) p = Abs(i) q = Add(i, k) }}", "(p, q) { p = Floor(x) q = Ceil(x) }")))
+    assert operators(found) == {"If": 2, "Exp": 1, "Neg": 1, "Abs": 1, "Floor": 1}
+
+
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_constant_condition(value: str) -> None:
     graph = text("x: float32[3]", "y", f"c = constant bool[] {value} a = Neg(x) "
