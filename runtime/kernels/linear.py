@@ -15,7 +15,21 @@ KERNELS, kernel = rows()
 @kernel("MatMul")
 def _matmul(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     a, b = given(inputs, 0), given(inputs, 1)
-    return [narrow(np.matmul(wide(a), wide(b)), a.dtype)]
+    return [narrow(np.matmul(_regular(wide(a)), _regular(wide(b))), a.dtype)]
+
+
+def _regular(array: np.ndarray) -> np.ndarray:
+    """Without gaps by rows or by columns: the last bits of what BLAS gives depend on how an operand lies, and NumPy
+    multiplies some views (Expand, Slice with steps) in slow loops of its own. A copy in the graph changes nothing."""
+    if array.ndim < 2 or array.size == 0:
+        return array if array.size < 2 else np.ascontiguousarray(array)
+    inner, outer = array.strides[-1], array.strides[-2]
+    rows, columns, item = *array.shape[-2:], array.itemsize
+    if rows == 1 or columns == 1:  # a vector
+        lies_well = max(rows, columns) == 1 or (inner if rows == 1 else outer) == item
+    else:
+        lies_well = (inner, outer) in ((item, columns * item), (rows * item, item))
+    return array if lies_well else np.ascontiguousarray(array)
 
 
 @kernel("Gemm")
@@ -23,7 +37,7 @@ def _gemm(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     a, b, c = given(inputs, 0), given(inputs, 1), optional(inputs, 2)
     left = wide(a).T if integer(attrs, "transA") else wide(a)
     right = wide(b).T if integer(attrs, "transB") else wide(b)
-    product = np.matmul(left, right)
+    product = np.matmul(_regular(left), _regular(right))
     alpha, beta = number(attrs, "alpha"), number(attrs, "beta")
     if alpha != 1.0:
         product = product * alpha
