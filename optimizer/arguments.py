@@ -146,7 +146,7 @@ def optimize(
     precision: Annotated[str, typer.Option(help="exact, rounding, finite or approximate")] = "rounding",
     objective: Annotated[str, typer.Option(help="time, nodes or memory")] = "time",
     effort: Annotated[str, typer.Option(help="low, normal or high")] = "normal",
-    timeout: Annotated[float | None, typer.Option(help="seconds; the best so far is written")] = None,
+    timeout: Annotated[float | None, typer.Option(help="seconds; then the best that was validated is written")] = None,
     opset: Annotated[int | None, typer.Option(help="write at this opset, 7 or newer (default: the input's)")] = None,
     inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input, for validation")] = None,
     rtol: Annotated[float | None, typer.Option(help="validate with a plain relative tolerance")] = None,
@@ -168,7 +168,7 @@ def optimize(
     report: Annotated[Path | None, typer.Option(help="write the report there (.json or .html)")] = None,
     timings: Annotated[Path | None, typer.Option(help=DATABASE)] = None,
     frozen: Annotated[bool, typer.Option("--frozen", help="a miss in the timing database is an error")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="do it anew, though the timing database remembers it")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="search anew, though the result is remembered")] = False,
     server: Annotated[str | None, typer.Option(help="send the job to a running egraft service")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing but errors")] = False,
 ) -> int:

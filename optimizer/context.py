@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,19 @@ EFFORTS = {
 }
 
 
+def within(effort: Effort, timeout: float | None) -> Effort:
+    """The effort with limits that fit into so many seconds. What begins after them is asked of `Context.late`."""
+    if timeout is None:
+        return effort
+    budget, compare, fusions = effort.budget, effort.compare, effort.fusions
+    return replace(effort, budget=replace(budget, seconds=min(budget.seconds, timeout / 4),
+                                          hard_seconds=min(budget.hard_seconds, 0.4 * timeout)),
+                   measure_seconds=min(effort.measure_seconds, timeout / 5),
+                   extract_seconds=min(effort.extract_seconds, timeout / 20),
+                   compare=replace(compare, budget=min(compare.budget, timeout / 5)),
+                   fusions=replace(fusions, seconds=min(fusions.seconds, timeout / 5)))
+
+
 @dataclass
 class Context:
     """One run's surroundings."""
@@ -76,7 +90,17 @@ class Context:
     explorer: Explorer | None = None  # of fusions, where the target takes them
     more_sizes: list[dict[str, int]] = field(default_factory=list)  # at which the winner must not be slower either
     warnings: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)  # of the run, loading included
     exact_bodies: bool = False  # nested graphs are rewritten by exact rules alone, since others failed validation
+
+    def late(self, what: str, share: float = 1.0) -> bool:
+        """This share of the run's time is over, and `what` is left out, so that there is time for what comes after it
+        (what was found must be validated); a warning says so."""
+        timeout = self.options.timeout
+        if timeout is None or time.monotonic() - self.started <= share * timeout:
+            return False
+        self.warn(f"the timeout of {timeout:g} s left no time {what}")
+        return True
 
     def warn(self, text: str) -> None:
         """Add a warning to the report, once."""
@@ -133,7 +157,7 @@ def open_context(graph: Graph, options: Options) -> Context:
     feeds = load_feeds(Path(options.inputs)) if options.inputs is not None else None
     timings = Timings(options.timings, frozen=options.frozen)
     sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed, timings)
-    effort = EFFORTS[options.effort]
+    effort = within(EFFORTS[options.effort], options.timeout)
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
     more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []
@@ -146,7 +170,7 @@ def _explorer(options: Options, target: Target, timings: Timings, threads: int) 
         return None
     from search.fusions import Explorer
 
-    budget = EFFORTS[options.effort].fusions
+    budget = within(EFFORTS[options.effort], options.timeout).fusions
     return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget)
 
 

@@ -284,6 +284,8 @@ def measure_whole(entries: list[Finalist], context: Context,
     The first of the entries is the baseline and is called `INPUT`. A model of more than `HELD_BYTES` of weights is not
     measured as a whole: its sessions would need a multiple of its size.
     """
+    if context.late("to measure all finalists", 0.7):
+        return None, {}, "not measured as a whole: the timeout had passed"
     held = max(constant_bytes(entry.graph) for entry in entries)
     if context.target.measures and held > HELD_BYTES:
         return None, {}, (f"not measured as a whole: its sessions would hold {held / 1e9:.1f} GB of weights each "

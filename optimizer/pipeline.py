@@ -84,6 +84,7 @@ class Pipeline:
         fused, unfused = _read_functions(graph)
         self.clock = clock
         self.context: Context = open_context(fused, options)
+        self.context.started = clock.start
         takes_fused = self.context.target.name.startswith(TARGET)
         self.original = fused if takes_fused else unfused
         self.unpacked = [] if takes_fused or unfused is graph else [
@@ -112,7 +113,8 @@ class Pipeline:
         self.clock.enter("report")
         steps = winner.steps()
         try:
-            add_notes(self.original, steps, self.context)
+            if not self.context.late("for costs and errors of the steps"):
+                add_notes(self.original, steps, self.context)
         except EgraftError as error:  # the result is right without it; the defect is reported, not hidden
             self.context.warn(f"the trace does not replay ({error.where}: {error.found}): a defect of egraft, "
                               "please report it")

@@ -61,7 +61,7 @@ def summary(report: Mapping[str, Any]) -> str:
     lines.append(f"validated  {_validated_text(report)}")
     lines.append(f"trace      {counted(report['steps'], 'step')}")
     if report.get("remembered"):
-        lines.append(f"remembered from {report['remembered']}; validated again now (--fresh does all of it anew)")
+        lines.append(f"remembered from {report['remembered']}; validated again now (--fresh searches anew)")
     for row in report.get("not_used", [])[:6]:
         lines.append(f"found, {unused_because(row)}: {row['rule']} ({counted(row['places'], 'place')})")
     for warning in report.get("warnings", []):

@@ -37,15 +37,19 @@ def improve_graph(original: Graph, context: Context, clock: Clock, journal: Jour
     not_folded = why_not_folded(graph, exact)
     if not_folded:
         refused["fold-constants"] = not_folded
-    _bodies(graph, context, journal)
+    if not context.late("for nested graphs", 0.3):
+        _bodies(graph, context, journal)
     improved = Improved(list(journal.steps))
+    if context.late("for a search", 0.4):
+        improved.refusals.update(refused)
+        return graph, improved
     try:
         _search_of(graph, context)(graph, context, clock, improved)
     except SearchFailed as error:
         context.warn(f"the search ended early ({error.found}); only normalization was applied")
     improved.refusals.update(refused)
     _finish(graph, context, improved)
-    if context.explorer is not None:
+    if context.explorer is not None and not context.late("for fusions", 0.5):
         from .fusing import fuse_candidates
 
         fuse_candidates(graph, improved, context, clock)

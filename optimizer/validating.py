@@ -33,6 +33,8 @@ def first_valid(original: Graph, outcome: Outcome,
     for entry in outcome.ranked:
         if entry.name == INPUT:
             return entry, None, failed
+        if context.late("to validate anything: the input is handed back"):
+            break
         found = check(original, entry.graph, context)
         if found.ok:
             return entry, found, failed
