@@ -25,7 +25,11 @@ def optimize_folder(folder: Path, out: Path, options: Options, stream: TextIO, e
     """
     if engine not in ENGINES:
         raise InvalidOption("--engine", repr(engine), f"give {' or '.join(ENGINES)}")
-    models = sorted(path for path in folder.rglob("*") if path.suffix == ".onnx" and path.is_file())
+    inside = out.resolve()
+    if inside == folder.resolve():
+        raise InvalidOption("-o", f"{str(out)!r} is the folder of the models", "give another: they would be overwritten")
+    models = sorted(path for path in folder.rglob("*") if path.suffix == ".onnx" and path.is_file()
+                    and not path.resolve().is_relative_to(inside))  # results of an earlier run are no models
     places = [out / model.relative_to(folder) for model in models]
     known = {index: row for index, (model, place) in enumerate(zip(models, places))
              if (row := _done_before(model, place, options)) is not None}
@@ -91,7 +95,7 @@ def _facts(report: dict[str, Any]) -> dict[str, Any]:
     return {"target": report["target"]["name"], "nodes_before": report["before"]["nodes"],
             "nodes_after": report["after"]["nodes"], "speed_up": measured.get("speed_up"),
             "low": measured.get("low"), "high": measured.get("high"), "verdict": measured.get("verdict"),
-            "seconds": report["seconds"], "warnings": len(report["warnings"])}
+            "seconds": report["seconds"], "warnings": len(report["warnings"]), "remembered": report.get("remembered")}
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -99,7 +103,7 @@ def _line(row: dict[str, Any]) -> str:
         return f"{row['model']}: {row['error']}"
     speed = f"{row['speed_up']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]" if row["speed_up"] else "not measured"
     return (f"{row['model']}: {row['nodes_before']} -> {counted(row['nodes_after'], 'node')}, {speed}, "
-            f"{row['seconds']:.1f} s, {row['state']}")
+            f"{row['seconds']:.1f} s, {row['state']}{', remembered' if row.get('remembered') else ''}")
 
 
 def _table(rows: list[dict[str, Any]], stream: TextIO) -> None:

@@ -49,6 +49,8 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
         save_report(result.report, report)
     if not quiet:
         print(result.summary())
+        if out.suffix == ".txt":
+            print("note       the text form is for reading: large constants stand there by their digest alone")
     if options.strict and result.report["dropped"]:
         raise ValidationFailed(str(model), f"{counted(len(result.report['dropped']), 'rewrite')} failed validation: "
                                "dropped", "see the report; without --strict the rest is kept")

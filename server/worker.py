@@ -197,6 +197,7 @@ def _of_optimize(report: Mapping[str, Any]) -> dict[str, Any]:
         "steps": report["steps"],
         "warnings": len(report.get("warnings", ())),
         "seconds": report["seconds"],
+        "remembered": report.get("remembered"),
     }
 
 

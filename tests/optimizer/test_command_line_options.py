@@ -107,3 +107,19 @@ def test_the_speed_up_is_no_quotient_of_the_times(after: float, words: str) -> N
 def test_usage(words: list[str], capsys: Output) -> None:
     assert egraft(*words) in ((2,) if words in (["nonsense"], ["optimize"]) else (0, 2))
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_results_of_a_folder_take_no_model_s_place(model: Path, tmp_path: Path, capsys: Output) -> None:
+    before = model.read_bytes()
+    assert egraft("zoo", tmp_path, "-o", tmp_path, "--target", "roofline") == 2
+    one_line(capsys, "invalid-option", "overwritten")
+    assert model.read_bytes() == before and list(tmp_path.iterdir()) == [model]
+    for _ in range(2):
+        assert egraft("zoo", tmp_path, "-o", tmp_path / "results", "--target", "roofline", "--timings",
+                      tmp_path / "t.db") == 0
+        assert "[1/1] m.onnx" in capsys.readouterr().out
+
+
+def test_the_text_form_says_that_it_is_for_reading(model: Path, tmp_path: Path, capsys: Output) -> None:
+    assert optimize(model, tmp_path / "m.txt") == 0
+    assert "for reading" in capsys.readouterr().out
