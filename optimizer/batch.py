@@ -27,7 +27,7 @@ def optimize_folder(folder: Path, out: Path, options: Options, stream: TextIO, e
         raise InvalidOption("--engine", repr(engine), f"give {' or '.join(ENGINES)}")
     inside = out.resolve()
     if inside == folder.resolve():
-        raise InvalidOption("-o", f"{str(out)!r} is the folder of the models", "give another: they would be overwritten")
+        raise InvalidOption("-o", f"{str(out)!r} is the folder of the models", "give another: this overwrites them")
     models = sorted(path for path in folder.rglob("*") if path.suffix == ".onnx" and path.is_file()
                     and not path.resolve().is_relative_to(inside))  # results of an earlier run are no models
     places = [out / model.relative_to(folder) for model in models]

@@ -112,7 +112,7 @@ def test_usage(words: list[str], capsys: Output) -> None:
 def test_results_of_a_folder_take_no_model_s_place(model: Path, tmp_path: Path, capsys: Output) -> None:
     before = model.read_bytes()
     assert egraft("zoo", tmp_path, "-o", tmp_path, "--target", "roofline") == 2
-    one_line(capsys, "invalid-option", "overwritten")
+    one_line(capsys, "invalid-option", "overwrites")
     assert model.read_bytes() == before and list(tmp_path.iterdir()) == [model]
     for _ in range(2):
         assert egraft("zoo", tmp_path, "-o", tmp_path / "results", "--target", "roofline", "--timings",
