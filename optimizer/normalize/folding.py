@@ -262,7 +262,7 @@ def _compute(graph: Graph, order: list[Node], values: dict[str, np.ndarray]) -> 
 
 
 def _holds_nan(array: np.ndarray | None) -> bool:
-    return array is not None and array.dtype.kind == "f" and bool(np.isnan(array).any())
+    return array is not None and dtypes.name_of(array.dtype) in dtypes.FLOATS and bool(np.isnan(array).any())
 
 
 def _as_inferred(graph: Graph, name: str, result: np.ndarray) -> bool:

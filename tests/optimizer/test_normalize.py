@@ -359,6 +359,15 @@ def test_the_largest_of_numbers_and_nan_is_left_to_the_runtime(value: str, pools
     assert operators(graph)["GlobalMaxPool"] == pools
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(("value", "left"), [("nan", 1), ("3", 0)])
+def test_so_is_it_in_all_float_types(dtype: str, value: str, left: int) -> None:
+    graph = text(f"x: {dtype}[2]", "y", f"c = constant {dtype}[2, 2] [1, {value}, 2, 0.5] "
+                 "m = ReduceMax(c, axes=[1], keepdims=0) y = Add(x, m)")
+    normalize(graph)
+    assert operators(graph)["ReduceMax"] == left
+
+
 @pytest.mark.parametrize("bounded, stated", [("r", None), ("x", -1)])
 def test_an_input_that_a_file_needs_a_type_for_stays(bounded: str, stated: int | None) -> None:
     """A Clip has its bounds as inputs from opset 11 on: of a value of unknown type they cannot be written again."""
