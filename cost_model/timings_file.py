@@ -75,9 +75,10 @@ def delete(db: sqlite3.Connection, oldest: float | None, kept: frozenset[str] | 
         total -= size
     db.executemany(f"DELETE FROM {TABLE} WHERE key = ? AND target = ? AND fingerprint = ?", gone)
     db.execute(f"DELETE FROM fingerprints WHERE digest NOT IN (SELECT fingerprint FROM {TABLE})")
-    if has_documents(db):
-        db.execute("DELETE FROM documents_1 WHERE created < ?", (float("inf") if oldest is None else oldest,))
-    return len(gone)
+    if not has_documents(db):
+        return len(gone)
+    limit = float("inf") if oldest is None else oldest
+    return len(gone) + db.execute("DELETE FROM documents_1 WHERE created < ?", (limit,)).rowcount
 
 
 def has_documents(db: sqlite3.Connection) -> bool:

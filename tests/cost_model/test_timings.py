@@ -195,6 +195,17 @@ def test_prune_by_age_and_device(tmp_path: Path) -> None:
     assert [record.key for record in Timings(tmp_path / "t.db").records()] == ["new"]
 
 
+def test_prune_takes_remembered_results_along(tmp_path: Path) -> None:
+    with Timings(tmp_path / "t.db") as timings:
+        store(timings, "new")
+        timings.keep_document("a", b"one")
+        timings.keep_document("b", b"two")
+        assert timings.prune(older_than=3600) == 0 and timings.document("a") == b"one"
+        assert timings.prune(max_bytes=1 << 20) == 2
+        assert timings.document("a") is timings.document("b") is None
+        assert [record.key for record in timings.records()] == ["new"]
+
+
 def test_default_path_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EGRAFT_TIMINGS", str(tmp_path / "mine.db"))
     assert default_path() == tmp_path / "mine.db"
