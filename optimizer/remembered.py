@@ -31,8 +31,9 @@ from .validating import check
 LARGEST = 8 << 20  # bytes of a compressed document: traces that are longer are not kept
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("graphs", "runtime", "cost_model", "rules", "search", "optimizer")
-# They say how to look at the result, or where the times are; none of them changes what is handed back.
-_BESIDE = {"timings", "fresh", "strict"}
+# They say how to look at the result, or where times and inputs are (whose content counts); none of them changes what is
+# handed back.
+_BESIDE = {"timings", "fresh", "strict", "inputs"}
 
 
 @dataclass

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx.parser
 import pytest
 
@@ -70,6 +71,18 @@ def test_another_model_or_other_options_are_searched(tmp_path: Path, text: str, 
     request.getfixturevalue("no_search")
     with pytest.raises(AssertionError, match="a search was made"):
         optimize(_graph(text), **_options(tmp_path, **more))
+
+
+def test_given_inputs_count_by_their_content(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A service puts them into a folder of each job."""
+    for name, value in (("a", 1), ("b", 1), ("c", 2)):
+        np.savez(tmp_path / f"{name}.npz", x=np.full((3, 4), value, np.float32))
+    optimize(_graph(), **_options(tmp_path, inputs=str(tmp_path / "a.npz")))
+    request.getfixturevalue("no_search")
+    again = optimize(_graph(), **_options(tmp_path, inputs=str(tmp_path / "b.npz")))
+    assert again.report["remembered"] is not None
+    with pytest.raises(AssertionError, match="a search was made"):
+        optimize(_graph(), **_options(tmp_path, inputs=str(tmp_path / "c.npz")))
 
 
 def _cut_short(document: dict[str, Any]) -> dict[str, Any]:
