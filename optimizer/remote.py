@@ -16,6 +16,7 @@ from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
 from graphs.errors import EgraftError, InvalidModel, InvalidOption, MissingData, ValidationFailed
+from graphs.wording import counted
 
 from .options import SPELLED, Options
 from .progress import Event, Progress, terminal_progress
@@ -73,7 +74,7 @@ def optimize_remotely(server: str, model: Path, out: Path, options: Options, tra
         print(derived(found) if "derivation" in found else summary(found))
         print(f"page       {client.url}/jobs/{job}")
     if options.strict and found.get("dropped"):
-        raise ValidationFailed(str(model), f"{len(found['dropped'])} rewrite(s) failed validation and were dropped",
+        raise ValidationFailed(str(model), f"{counted(len(found['dropped']), 'rewrite')} failed validation: dropped",
                                "see the report; without --strict the rest is kept")
     return 0
 

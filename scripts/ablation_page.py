@@ -13,6 +13,7 @@ from typing import Any
 
 from cost_model.comparison import Comparison
 from cost_model.fingerprint import cpu, version_of
+from graphs.wording import counted
 
 from .bench_page import table
 
@@ -89,7 +90,7 @@ def markdown(rows: Sequence[Row], stages: Sequence[str]) -> Page:
     day = datetime.date.today().isoformat()
     threads, size = ({row[key] for row in rows} for key in ("threads", "size"))
     loads = [row["load"] for row in rows]
-    head = (f"{facts['cpu']}, {facts['cores']} cores; onnxruntime {version_of('onnxruntime')}; {day}; threads "
+    head = (f"{facts['cpu']}, {counted(facts['cores'], 'core')}; onnxruntime {version_of('onnxruntime')}; {day}; threads "
             f"{_listed(threads)}, sizes number {_listed(size)}; {'CPU' if threads == {1} else 'wall'} time; load "
             f"of the machine after each model {min(loads, default=0):.1f} to {max(loads, default=0):.1f}; commits "
             f"{_listed({row['commit'] for row in rows})} (+: with changes).")

@@ -25,6 +25,7 @@ from cost_model.targets.base import Unsupported, prepared
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.text import parse_graph
+from graphs.wording import counted
 from runtime.codegen.c import FusedKernel, NotFusable, unavailable
 from scripts.kernel_peers import PEERS
 
@@ -157,7 +158,7 @@ def main() -> int:
     if reason is not None:
         print(f"no kernels: {reason}", file=sys.stderr)
         return 2
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, threads {given.threads}; "
+    print(f"load {os.getloadavg()[0]:.1f} on {counted(os.cpu_count(), 'core')}, threads {given.threads}; "
         "peers' time by the kernel's")
     print("milliseconds of the kernel, and how many times as long each peer takes")
     wins = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cost_model.fingerprint import cpu, version_of
+from graphs.wording import counted
 
 if TYPE_CHECKING:
     from scripts.bench import Row
@@ -43,7 +44,7 @@ def markdown(rows: Sequence[Row], tools: Sequence[str]) -> Page:
     """The page of these rows."""
     facts = cpu()
     day = datetime.date.today().isoformat()
-    machine = f"{facts['cpu']}, {facts['cores']} cores"
+    machine = f"{facts['cpu']}, {counted(facts['cores'], 'core')}"
     programs = [f"{name} {version_of(name)}" for name in PROGRAMS if version_of(name)]
     head = (f"{machine}; {', '.join(programs)};\n{day}; ONNX Runtime at ORT_ENABLE_ALL, one thread, on both sides; "
             f"load of the machine at the end: {os.getloadavg()[1]:.1f}.")

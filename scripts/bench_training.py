@@ -34,6 +34,7 @@ from cost_model.targets import resolve
 from cost_model.timings import Timings
 from graphs import save
 from graphs.ir import Graph
+from graphs.wording import counted
 from optimizer import optimize
 from optimizer.normalize import normalize
 from optimizer.recompute import within
@@ -274,7 +275,7 @@ def machine_name() -> str:
 
     fields = json.loads(resolve("onnxruntime:cpu").fingerprint.text)
     versions = [f"{each} {version(each)}" for each in ("onnxruntime", "torch") if find_spec(each) is not None]
-    return ", ".join([str(fields.get("cpu")), f"{fields.get('cores')} cores", *versions])
+    return ", ".join([str(fields.get("cpu")), counted(fields.get("cores"), "core"), *versions])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 from graphs import dims, dtypes
 from graphs.errors import EgraftError
 from graphs.ir import Graph
+from graphs.wording import counted
 from runtime import Session
 from runtime.training import initial_state, next_state
 from runtime.validation.report import FAILED, NOT_VALIDATED, PASSED
@@ -51,7 +52,8 @@ class Iterations:
     def summary(self) -> str:
         """One line."""
         told = [f"{row['runtime']} {row['difference']:.2g} ({row['of']})" for row in self.rows]
-        text = f"{self.status}: {self.count} steps, states against {self.against}, by their level: {', '.join(told)}"
+        text = (f"{self.status}: {counted(self.count, 'step')}, states against {self.against}, by their level: "
+                f"{', '.join(told)}")
         return text + (f": {self.reason}" if self.reason else "")
 
 
