@@ -6,19 +6,17 @@ import os
 from pathlib import Path
 
 from .constants import Constant
-from .errors import InvalidModel, ParseError
+from .errors import ParseError, UnreadableFile
 from .ir import Graph, NameSupply, Node
 from .types import OtherType, TensorType, Type
-
-_SNIFFED = 4096  # bytes at the start of a file that tell its form
 
 
 def load(source: str | os.PathLike[str] | bytes) -> Graph:
     """Read a graph: an ONNX model, the JSON form or the text form, from a path or from bytes.
 
-    The suffix `.onnx`, `.json` or `.txt` decides, and else what the content looks like. Raises InvalidModel,
-    MissingData, ParseError or InferenceError, each of one line. A model without outputs is not valid: onnx.checker and
-    ONNX Runtime load it, but no run of it succeeds.
+    The suffix `.onnx`, `.json` or `.txt` decides, and else what the content looks like. Raises UnreadableFile,
+    InvalidModel, MissingData, ParseError or InferenceError, each of one line. A model without outputs is not valid:
+    onnx.checker and ONNX Runtime load it, but no run of it succeeds.
     """
     from .structure import check_outputs
 
@@ -29,19 +27,20 @@ def load(source: str | os.PathLike[str] | bytes) -> Graph:
 
 def _read(source: str | os.PathLike[str] | bytes) -> Graph:
     from .onnx_io import load_onnx
+    from .sniffing import SNIFFED, form_of
 
     if isinstance(source, bytes | bytearray | memoryview):
         data = bytes(source)
-        form = _sniff(data[:_SNIFFED])
+        form = form_of(data[:SNIFFED])
         return load_onnx(data) if form == "onnx" else _parse(data, form, "")
     path = Path(source)
     form = {".onnx": "onnx", ".json": "json", ".txt": "text"}.get(path.suffix.lower(), "")
     if not form:
         try:
             with path.open("rb") as file:
-                form = _sniff(file.read(_SNIFFED))
+                form = form_of(file.read(SNIFFED))
         except OSError as error:
-            raise InvalidModel(str(path), f"the file cannot be read ({error.strerror})", "check the path") from error
+            raise UnreadableFile.of(path, error) from error
     if form == "onnx":
         return load_onnx(path)
     from .onnx_io.files import read_bytes
@@ -68,22 +67,17 @@ def save(graph: Graph, path: str | os.PathLike[str], opset: int | None = None) -
         save_onnx(graph, path, opset)
 
 
-def _sniff(start: bytes) -> str:
-    text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if text.startswith(b"{"):
-        return "json"
-    is_text = text.startswith((b"graph ", b"graph\t", b"graph(", b"#"))
-    return "text" if is_text else "onnx"
-
-
 def _parse(data: bytes, form: str, where: str) -> Graph:
     from .json_form import from_json
+    from .sniffing import NO_TEXT_FORM, is_text_form
     from .text import parse_graph
 
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ParseError(f"{where}byte {error.start}", "the text is not UTF-8", "write it as UTF-8") from error
+    if form == "text" and not is_text_form(data):
+        raise ParseError(where.removesuffix(", ") or "the text", NO_TEXT_FORM, "docs/architecture.md shows the form")
     try:
         return from_json(text) if form == "json" else parse_graph(text)
     except ParseError as error:

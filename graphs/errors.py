@@ -6,7 +6,13 @@ turns the same fields into an RFC 9457 problem document (`problem()`).
 
 from __future__ import annotations
 
+import os
+import re
 from typing import ClassVar
+
+_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*)")
+_PLACE = re.compile(r"--(?P<name>[a-z][a-z-]*)(?: (?P<value>.*))?")
+_HELP = re.compile(r"see `?egraft [a-z -]*--help`?")
 
 
 class EgraftError(Exception):
@@ -30,17 +36,28 @@ class EgraftError(Exception):
         return f"egraft: error[{self.code}]: {self.where}: {self.found}; {self.fix}"
 
     def problem(self) -> dict[str, str | int]:
-        """The RFC 9457 problem document of this error."""
+        """The RFC 9457 problem document of this error: options have the names of request fields there, `fix_dim` for
+        `--fix-dim`, and `where` is such a name alone."""
+        where, found = self.where, self.found
+        option = _PLACE.fullmatch(where)
+        if option is not None:
+            where, found = option["name"].replace("-", "_"), f"{option['value']}: {found}" if option["value"] else found
+        found, fix = _in_a_request(found), _in_a_request(self.fix)
         return {
             "type": f"/docs/errors#{self.code}",
             "title": self.title,
             "status": self.http_status,
-            "detail": f"{self.found}; {self.fix}",
+            "detail": f"{found}; {fix}",
             "code": self.code,
-            "where": self.where,
-            "found": self.found,
-            "fix": self.fix,
+            "where": where,
+            "found": found,
+            "fix": fix,
         }
+
+
+def _in_a_request(text: str) -> str:
+    """A text for the command line, for those who send requests."""
+    return _OPTION.sub(lambda found: found[1].replace("-", "_"), _HELP.sub("see /docs", text))
 
 
 def _one_line(text: str) -> str:
@@ -56,6 +73,18 @@ class InvalidModel(EgraftError):
 
     code = "invalid-model"
     title = "The model is not valid"
+
+
+class UnreadableFile(EgraftError):
+    """A file that was named is not there, is a folder, or may not be read."""
+
+    code = "unreadable-file"
+    title = "A file cannot be read"
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], error: OSError) -> UnreadableFile:
+        """The error of a file that could not be opened or read."""
+        return cls(str(path), f"the file cannot be read ({error.strerror or type(error).__name__})", "check the path")
 
 
 class MissingData(EgraftError):

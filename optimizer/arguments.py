@@ -66,10 +66,21 @@ def parse(words: Sequence[str]) -> int:
         raise KeyboardInterrupt from None
     except Exception as error:
         if hasattr(error, "format_message"):  # a usage error of the command line parser
-            print(f"egraft: error[usage]: command line: {' '.join(error.format_message().split())}; "
-                  "see egraft --help", file=sys.stderr)
-            return 2
+            return _usage_error(error)
         raise
+
+
+def _usage_error(error: Any) -> int:
+    """Print an error of the parser in one line that names the help of the command it is about; that help itself where
+    nothing was said but `egraft` or `egraft timings`."""
+    context = getattr(error, "ctx", None)
+    command = "egraft" if context is None else context.command_path
+    if context is not None and error.message == context.get_help():
+        print(error.message, file=sys.stderr)
+        return 2
+    print(f"egraft: error[usage]: command line: {' '.join(error.format_message().split()).rstrip('.')}; "
+          f"see {command} --help", file=sys.stderr)
+    return 2
 
 
 # ---------------------------------------------------------------- options shared by commands
@@ -112,8 +123,9 @@ def parse_buckets(rows: Sequence[str]) -> dict[str, list[int]]:
                             "write for example --buckets seq=32,64,128") from None
 
 
-def make_options(values: dict[str, Any], model: Any = None) -> Any:
-    """An `Options` (or the model given), or InvalidOption naming the first option that is out of range."""
+def make_options(values: dict[str, Any], model: Any = None, command: str = "") -> Any:
+    """An `Options` (or the model given), or InvalidOption naming the first option that is out of range, and the help of
+    the command (default: the one that the options are of)."""
     from pydantic import ValidationError
 
     from .options import Options
@@ -124,7 +136,8 @@ def make_options(values: dict[str, Any], model: Any = None) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         name = "--" + str(first["loc"][0]).replace("_", "-")
-        raise InvalidOption(name, f"{first.get('input')!r}: {first['msg']}", f"see egraft {kind.kind} --help") from None
+        raise InvalidOption(name, f"{first.get('input')!r}: {first['msg']}",
+                            f"see egraft {command or kind.kind} --help") from None
 
 
 def usual_values(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,7 +208,7 @@ def check(
     seed: Annotated[int, typer.Option(min=0)] = 0,
 ) -> int:
     """Compare two models by running them; exit status 0 equal, 1 different, 3 with --prove: neither."""
-    make_options({"precision": precision, "rtol": rtol, "atol": atol})  # refuses what is impossible
+    make_options({"precision": precision, "rtol": rtol, "atol": atol}, command="check")  # refuses what is impossible
     from .commands import check_command
 
     return check_command(a, b, prove=prove, precision=precision, inputs=inputs, rtol=rtol, atol=atol,
@@ -234,7 +247,7 @@ def trace(
 @app.command()
 def bisect(model: Model, precision: Annotated[str, typer.Option()] = "rounding") -> int:
     """Find the smallest trace that still shows a difference."""
-    make_options({"precision": precision})
+    make_options({"precision": precision}, command="bisect")
     from .commands import bisect_command
 
     return bisect_command(model, precision)
@@ -262,7 +275,8 @@ def bench(
 ) -> int:
     """Measure models on a target: median, spread, samples, load, and the roofline."""
     options = make_options({"target": target, "inputs": None if inputs is None else str(inputs), "threads": threads,
-                            "dims": parse_dims(dim or []), "timings": None if timings is None else str(timings)})
+                            "dims": parse_dims(dim or []), "timings": None if timings is None else str(timings)},
+                           command="bench")
     from .bench import bench_command
 
     return bench_command(models, options, seconds, compare, json_out)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphs import load, save
-from graphs.errors import InvalidInput, InvalidOption, ValidationFailed
+from graphs.errors import InvalidInput, InvalidOption, UnreadableFile, ValidationFailed
 from graphs.ir import Graph
 from graphs.wording import counted
 
@@ -124,15 +124,27 @@ def save_report(report: dict[str, Any], path: Path) -> None:
 
 
 def load_feeds(path: Path | None) -> dict[str, np.ndarray] | None:
-    """Arrays of an .npz file by name."""
+    """Arrays of an .npz file by name. Raises UnreadableFile and InvalidInput."""
     if path is None:
         return None
+    where, arrays = str(path), None
     try:
-        data = np.load(path, allow_pickle=False)
-        arrays = {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else None
+        with path.open("rb") as file:
+            data = np.load(file, allow_pickle=False)
+            if isinstance(data, np.lib.npyio.NpzFile):
+                arrays = {}
+                for name in data.files:
+                    where = f"{path}, array {name!r}"
+                    arrays[name] = data[name]
+                where = str(path)
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError,
             RuntimeError) as error:  # the last two: a compression that is not known, a password
-        raise InvalidInput(str(path), f"not a readable .npz file ({error})", "write it with numpy.savez") from None
+        if isinstance(error, OSError) and error.errno is not None:
+            raise UnreadableFile.of(path, error) from None
+        if "allow_pickle" in str(error):
+            raise InvalidInput(where, "it holds Python objects (pickled), which are not read: they can run code",
+                               "save arrays of numbers or text (array.astype(...)) with numpy.savez") from None
+        raise InvalidInput(where, f"not a readable .npz file ({error})", "write it with numpy.savez") from None
     if arrays is None or not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise InvalidInput(str(path), "not an .npz file of arrays", "write it with numpy.savez")
     return arrays

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from graphs import save
-from graphs.errors import InvalidInput, InvalidOption
+from graphs.errors import InvalidInput, InvalidOption, UnreadableFile
 from graphs.ir import Graph, is_fused
 
 from .manifest import is_manifest, save_manifest
@@ -62,7 +62,7 @@ class Trace:
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise InvalidInput(str(path), error.strerror or "cannot be read", "give the file of a trace") from None
+            raise UnreadableFile.of(path, error) from None
         except (ValueError, RecursionError):
             raise InvalidInput(str(path), "not a JSON document", "give a file written by --trace") from None
         if not isinstance(data, dict):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphs.errors import InvalidInput, InvalidOption
+from graphs.errors import InvalidInput, InvalidOption, UnreadableFile
 from graphs.wording import counted
 
 from .commands import SQLITE, check_database, write_lines
@@ -104,7 +104,7 @@ def merge_command(sources: Iterable[Path], file: Path | None) -> int:
 
 def _require(source: Path, action: str) -> None:
     if not source.is_file():
-        raise InvalidInput(f"timings {action}", f"{source} is not a file", "give an existing file")
+        raise UnreadableFile(f"timings {action} {source}", "it is no file", "check the path")
 
 
 def prune_command(file: Path | None, days: float | None, devices: list[str], foreign: bool,

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from graphs.errors import InvalidInput, TargetUnavailable
+from graphs.errors import InvalidInput, TargetUnavailable, UnreadableFile
 
 VERSION = 1
 
@@ -44,12 +44,13 @@ class Bucket:
 
 
 def read_manifest(path: str | Path) -> list[Bucket]:
-    """The buckets in the order in which they are asked, the general file last. Raises InvalidInput."""
+    """The buckets in the order in which they are asked, the general file last. Raises InvalidInput and
+    UnreadableFile."""
     place = Path(path)
     try:
         data = json.loads(place.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidInput(str(path), error.strerror or "cannot be read", "give the file manifest.json") from None
+        raise UnreadableFile.of(path, error) from None
     except (ValueError, RecursionError):
         raise InvalidInput(str(path), "not a JSON document", "give a manifest that egraft wrote") from None
     try:

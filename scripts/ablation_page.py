@@ -90,9 +90,9 @@ def markdown(rows: Sequence[Row], stages: Sequence[str]) -> Page:
     day = datetime.date.today().isoformat()
     threads, size = ({row[key] for row in rows} for key in ("threads", "size"))
     loads = [row["load"] for row in rows]
-    head = (f"{facts['cpu']}, {counted(facts['cores'], 'core')}; onnxruntime {version_of('onnxruntime')}; {day}; threads "
-            f"{_listed(threads)}, sizes number {_listed(size)}; {'CPU' if threads == {1} else 'wall'} time; load "
-            f"of the machine after each model {min(loads, default=0):.1f} to {max(loads, default=0):.1f}; commits "
+    head = (f"{facts['cpu']}, {counted(facts['cores'], 'core')}; onnxruntime {version_of('onnxruntime')}; {day}; "
+            f"threads {_listed(threads)}, sizes number {_listed(size)}; {'CPU' if threads == {1} else 'wall'} time; "
+            f"load of the machine after each model {min(loads, default=0):.1f} to {max(loads, default=0):.1f}; commits "
             f"{_listed({row['commit'] for row in rows})} (+: with changes).")
     text = "\n\n".join([
         f"# Ablation, {day}", EXPLANATION, head, "\n".join(f"- **{stage}**: {MEANS[stage]}" for stage in stages),

@@ -18,6 +18,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "egraft: error[invalid-model]: m.onnx: this is no ONNX model, or it is cut short (truncated); ...",
         "Check that the upload is complete (`onnx.checker.check_model`), and export the model anew if it is not. For a "
         "cycle, or a value that is written twice, `where` names the node."),
+    "unreadable-file": (
+        "egraft: error[unreadable-file]: m.onnx: the file cannot be read (No such file or directory); check the path",
+        "Give the path of a file that is there and that you may read."),
     "missing-data": (
         "egraft: error[missing-data]: m.onnx: tensor 'w': its external data 'm.onnx.data' is missing; put the file "
         "beside the model",

@@ -15,7 +15,7 @@ from onnx import ModelProto, TensorProto
 
 from .. import dtypes
 from ..constants import Constant
-from ..errors import InvalidModel, InvalidOption
+from ..errors import InvalidModel, InvalidOption, UnreadableFile
 from ..ir import Graph
 from ..structure import FLATTEN, TOO_DEEP
 from .ranges import copied
@@ -35,7 +35,7 @@ _PROTOBUF_LIMIT = (1 << 31) - (1 << 20)
 def load_onnx(source: str | os.PathLike[str] | bytes, base_dir: str | os.PathLike[str] | None = None) -> Graph:
     """Read an ONNX model from a path or from bytes; `base_dir` is where its external data lies.
 
-    Raises InvalidModel or MissingData. Weights in external files are mapped into memory, not read.
+    Raises UnreadableFile, InvalidModel or MissingData. Weights in external files are mapped into memory, not read.
     """
     if isinstance(source, bytes | bytearray | memoryview):
         files = ExternalFiles(Path(base_dir) if base_dir is not None else None)
@@ -52,7 +52,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InvalidModel(str(path), f"the file cannot be read ({error.strerror})", "check the path") from error
+        raise UnreadableFile.of(path, error) from error
 
 
 def _sifted(path: Path, files: ExternalFiles) -> Graph | None:
@@ -78,15 +78,20 @@ def _parse(data: bytes, where: str, files: ExternalFiles) -> Graph:
     except DecodeError as error:
         if "MaxDepth" in str(error):
             raise InvalidModel(where, TOO_DEEP, FLATTEN) from error
-        raise InvalidModel(where, "this is no ONNX model, or it is cut short (truncated)",
-                           "give a complete ONNX file") from error
+        raise _no_model(where, data, "this is no ONNX model, or it is cut short (truncated)") from error
     if not model.HasField("graph") or not (model.ir_version or model.opset_import):
-        raise InvalidModel(where, "this is no ONNX model (it has no graph or no version), or it is cut short",
-                           "give a complete ONNX file")
+        raise _no_model(where, data, "this is no ONNX model (it has no graph or no version), or it is cut short")
     try:
         return read_model(model, files)
     except InvalidModel as error:
         raise type(error)(f"{where}: {error.where}", error.found, error.fix) from error
+
+
+def _no_model(where: str, data: bytes, found: str) -> InvalidModel:
+    from ..sniffing import SNIFFED, text_instead
+
+    return InvalidModel(where, text_instead(data[:SNIFFED]) or found, "give a complete ONNX file, or a graph as .json "
+                        "or .txt")
 
 
 class _External:

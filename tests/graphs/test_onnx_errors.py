@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphs import load
-from graphs.errors import EgraftError, InferenceError, InvalidModel, MissingData
+from graphs.errors import EgraftError, InferenceError, InvalidModel, MissingData, UnreadableFile
 from graphs.onnx_io import load_onnx, proto_bytes
 from graphs.text import print_graph
 
@@ -125,9 +125,9 @@ def test_external_data_must_be_there_whole_and_inside(tmp_path: Path, entries: d
 
 
 def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
-    with pytest.raises(InvalidModel, match="cannot be read"):
+    with pytest.raises(UnreadableFile, match="cannot be read"):
         load(tmp_path / "no.onnx")
-    with pytest.raises(InvalidModel, match="cannot be read"):
+    with pytest.raises(UnreadableFile, match="cannot be read"):
         load(tmp_path)
 
 
