@@ -48,7 +48,8 @@ def test_notes_are_no_graph_in_the_text_form(tmp_path: Path, content: bytes) -> 
 @pytest.mark.parametrize(("start", "form"), [
     (b"# a\n#b\n graph \"g\" opset 17 () -> (y) {}", "text"), (b"\xef\xbb\xbfgraph(", "text"),
     (b"graph opset", "text"),
-    (b"\xef\xbb\xbf {", "json"), (b"#" + b"c" * SNIFFED, "text"), (MARKDOWN, "onnx"), (b"graphs", "onnx"), (b"", "onnx"),
+    (b"\xef\xbb\xbf {", "json"),
+    (b"#" + b"c" * SNIFFED, "text"), (MARKDOWN, "onnx"), (b"graphs", "onnx"), (b"", "onnx"),
 ])  # fmt: skip
 def test_the_form_of_a_file_without_a_telling_suffix(start: bytes, form: str) -> None:
     assert form_of(start[:SNIFFED]) == form

@@ -51,7 +51,8 @@ def test_nothing_but_a_command_group_shows_its_help(words: list[str], line: str,
 def test_files_that_are_not_there(model: Path, tmp_path: Path, capsys: Output) -> None:
     out, gone = tmp_path / "out.onnx", tmp_path / "gone"
     for words in (["optimize", gone, "-o", out], ["optimize", tmp_path, "-o", out], ["check", model, gone],
-                  ["trace", gone], ["run", model, "--inputs", gone], ["timings", "import", gone, "--timings", tmp_path / "t.db"]):
+                  ["trace", gone], ["run", model, "--inputs", gone], ["timings", "import", gone, "--timings",
+                                                                     tmp_path / "t.db"]):
         line = refused(capsys, *words)
         assert line.startswith("egraft: error[unreadable-file]: ") and line.endswith("; check the path")
     assert not out.exists()
