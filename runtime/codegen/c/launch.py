@@ -22,6 +22,7 @@ NAME = "eg_fused"
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
 _COMPUTED = {"double": 8, "long long": 8, "unsigned long long": 8, "bool": 1}  # bytes of C types; of others 4
+_NOTHING = np.empty(0, np.uint8)
 _MOST_POINTERS, _MOST_SIZES = 96, 512  # as in engine.c
 
 
@@ -41,12 +42,12 @@ class Launch:
         kernel = ctypes.cast(self.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
         return array("q", [argument < 0 for argument, _ in self.sources]), array("q", self.steps), kernel
 
-    def words(self, bases: array[int], parts: int = 1, threads: int = 1) -> array[int]:
-        """An `eg_launch`. Whoever uses it has to keep `bases` and this launch."""
+    def words(self, bases: array[int], parts: int = 1, threads: int = 1, memory: int = 0) -> array[int]:
+        """An `eg_launch`, with row buffers at `memory`. Whoever uses it has to keep `bases` and this launch."""
         buffers, steps, kernel = self._fixed
         split = self.written.split
         return array("q", [kernel, len(self.sources), len(self.sizes), self.room, at(buffers), at(bases), at(steps),
-                           at(self.sizes), -1 if split is None else split, parts, threads])
+                           at(self.sizes), -1 if split is None else split, parts, threads, memory])
 
     def bases(self, addresses: Sequence[int]) -> array[int]:
         """Where each pointer begins, for the addresses of the arguments."""
@@ -57,8 +58,8 @@ class Launch:
         """Run it on arguments that lie at these addresses."""
         split = self.written.split
         parts = 1 if split is None or threads < 2 else min(threads * PARTS, self.sizes[split])
-        bases = self.bases(addresses)
-        words = self.words(bases, parts, threads)
+        bases, memory = self.bases(addresses), workspace(self.room * max(min(threads, parts), 1))
+        words = self.words(bases, parts, threads, first_line(memory))
         engine().eg_run(at(words))
 
 
@@ -78,6 +79,16 @@ def launch_of(written: Written, place: Mapping[str, int], exact: bool) -> Launch
         raise NotFusable(f"a kernel with {len(sources)} pointers and {len(written.sizes)} sizes")
     return Launch(written, compiled(NAME, written.text, exact), array("q", written.sizes.values()), tuple(sources),
                   tuple(steps), room)
+
+
+def workspace(size: int) -> np.ndarray:
+    """Memory that a call needs while it runs: `size` bytes from its first line on."""
+    return np.empty(size + _ALIGNED, np.uint8) if size else _NOTHING
+
+
+def first_line(memory: np.ndarray) -> int:
+    """The address of the first whole line of a cache."""
+    return -(-address_of(memory) // _ALIGNED) * _ALIGNED
 
 
 def at(words: array[int]) -> int:

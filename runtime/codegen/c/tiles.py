@@ -14,7 +14,7 @@ import numpy as np
 from graphs import dtypes
 
 from .. import address
-from .launch import NAME, Launch, address_of, at, launch_of
+from .launch import NAME, Launch, address_of, at, first_line, launch_of, workspace
 from .lowering import Address, Lowering, Values
 from .moved import moved
 from .native import engine
@@ -23,6 +23,7 @@ from .text import Writer
 from .views import NotFusable
 
 FLOAT = 4  # bytes
+_PLANNED = (0,) * 10  # memory, and what `eg_plan` sets
 THREAD_WORK = 1 << 18  # products of numbers that a thread has to get at least
 
 
@@ -71,6 +72,7 @@ class Product:
         self.left, self.right = place[operands.left.tensor], place[operands.right.tensor]
         self.image = None if operands.image is None else self.left if self.turned else self.right
         self._tables: dict[tuple[bool, bool], np.ndarray] = {}
+        self._rooms: dict[tuple[bool, bool, int], int] = {}
 
     @property
     def text(self) -> str:
@@ -80,6 +82,7 @@ class Product:
     def run(self, addresses: Sequence[int], threads: int, packs: Packs) -> None:
         """Run it on arguments that lie at these addresses."""
         each, image = self.operands, self.operands.image
+        alone = image is not None and image.padded is not None  # one image at a time
         left, right = (self._packed(side, packs, addresses) if place in packs.fixed and place != self.image else None
                        for side, place in (("a", self.left), ("b", self.right)))
         table = self._table(left is not None, right is not None)
@@ -90,22 +93,29 @@ class Product:
         job = array("q", [
             addresses[self.left] + each.left.start * FLOAT if left is None else address_of(left),
             addresses[self.right] + each.right.start * FLOAT if right is None else address_of(right),
-            addresses[self.target], len(each.starts), each.m, each.n, each.k, address_of(table),
+            addresses[self.target], image.groups if image and alone else len(each.starts), each.m, each.n, each.k,
+            address_of(table),
             each.left.row, each.left.column, each.right.row, each.right.column, each.step,
             left is not None, right is not None, self.turned,
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0,
             bool(then and then.whole_rows), at(words) if then else 0, at(then.rows) if then else 0,
             at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
-            threads, 0, 0, 0, 0, 0])
-        if image is None or image.padded is None:
+            threads, *_PLANNED])
+        cut = left is not None, right is not None, threads
+        if cut not in self._rooms:
+            self._rooms[cut] = int(engine().eg_plan(at(job)))
+        memory = workspace(self._rooms[cut] * threads)
+        job[-len(_PLANNED)] = first_line(memory)
+        if image is None or not alone:
             engine().eg_multiply(at(job))
             return
-        room = np.empty(image.elements, np.float32)  # one image at a time
+        assert image.padded is not None
+        room = np.empty(image.elements, np.float32)
         phases = array("q", image.phases)
         side = 0 if self.turned else 1
         source, rows = job[side], job[7]
-        job[side], job[3] = address_of(room), image.groups
+        job[side] = address_of(room)
         for number in range(len(each.starts) // image.groups):
             padding = array("q", [source + number * image.channels * prod(image.sizes) * FLOAT, job[side],
                                   image.channels, *image.sizes, *image.begins, *image.padded, image.stride,

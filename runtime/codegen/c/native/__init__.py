@@ -20,8 +20,9 @@ def engine() -> ctypes.CDLL:
     for name in ("eg_run", "eg_multiply", "eg_pad"):
         function = getattr(found, name)
         function.restype, function.argtypes = None, [ctypes.c_void_p]
-    for name in ("eg_height", "eg_width", "eg_room_bytes"):
+    for name in ("eg_height", "eg_width", "eg_plan"):
         getattr(found, name).restype = ctypes.c_longlong
+    found.eg_plan.argtypes = [ctypes.c_void_p]
     found.eg_height.argtypes = [ctypes.c_longlong]
     for name in ("eg_pack_a", "eg_pack_b"):
         function = getattr(found, name)
@@ -34,8 +35,3 @@ def source() -> str:
     """The engine's text."""
     texts = [(HERE / name).read_text(encoding="utf-8") for name in ("pool.h", "product.h", "engine.c")]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))
-
-
-def room_bytes() -> int:
-    """What the threads of the pool, and those that called it, keep for row buffers and panels."""
-    return int(engine().eg_room_bytes())

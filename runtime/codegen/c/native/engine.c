@@ -17,10 +17,10 @@ typedef struct {
   const eg_index* values;   // of the sizes
   eg_index split;           // the place among the sizes of the loop that is shared
   eg_index parts, threads;
+  char* memory;             // `room` bytes for each of the threads; unused behind a product
 } eg_launch;
 
-static void eg_call(const eg_launch* launch, void** pointers, const eg_index* sizes) {
-  char* const room = launch->room ? eg_room(EG_ROWS, launch->room) : NULL;
+static void eg_call(const eg_launch* launch, void** pointers, const eg_index* sizes, char* room) {
   for (eg_index p = 0; p < launch->pointers; ++p)
     if (launch->buffers[p]) pointers[p] = room + launch->bases[p];
   launch->kernel(pointers, sizes);
@@ -38,7 +38,7 @@ static void eg_part(void* work, eg_index number) {
   }
   for (eg_index p = 0; p < launch->pointers; ++p)
     pointers[p] = (char*)launch->bases[p] + first * launch->steps[p];
-  eg_call(launch, pointers, sizes);
+  eg_call(launch, pointers, sizes, launch->memory + eg_self * launch->room);
 }
 
 void eg_run(const eg_launch* launch) { eg_parallel(eg_part, (void*)launch, launch->parts, launch->threads); }
@@ -62,7 +62,9 @@ typedef struct {
   const eg_index *row_steps, *column_steps;            // bytes of its pointers for a row, a column
   eg_index row_size, column_size;                      // the places of both among its sizes, or -1
   eg_index threads;
-  eg_index rows, columns, row_tiles, column_tiles, serial;  // set here
+  char* memory;                                        // as `eg_plan` says
+  eg_index rows, columns, row_tiles, column_tiles, serial;  // set here and below
+  eg_index left_at, turned_at, buffers_at, room;       // bytes: where things lie in the memory of a thread
 } eg_product;
 
 static eg_index eg_least(eg_index a, eg_index b) { return a < b ? a : b; }
@@ -137,16 +139,16 @@ static const float* eg_right(const eg_product* job, const eg_tile* tile, eg_inde
   return panel;
 }
 
+// A place in the memory of this thread.
+static char* eg_own(const eg_product* job, eg_index at) { return job->memory + eg_self * job->room + at; }
+
 static void eg_sums(const eg_product* job, const eg_tile* tile) {
   static __thread eg_index packed_serial, packed_tile;  // which rows of A lie in this thread's room
   const eg_index height = tile->height, blocks = eg_parts_of(job->k, EG_KC), same = tile->number / job->column_tiles;
   // Rows of A that other tiles need too are packed whole and kept for them, else block by block.
   const int whole = job->column_tiles > 1;
-  float* const panel = eg_room(EG_PANELS, (EG_KC * EG_NR + EG_SLACK) * sizeof(float));
-  float* room = NULL;
-  if (!job->a_packed) {
-    const eg_index kept = whole ? job->k : eg_least(EG_KC, job->k);
-    room = eg_room(EG_LEFT, (eg_parts_of(tile->rows, height) * height * kept + EG_SLACK) * sizeof(float));
+  float *const panel = (float*)eg_own(job, 0), *const room = job->a_packed ? NULL : (float*)eg_own(job, job->left_at);
+  if (room) {
     if (whole && (packed_serial != job->serial || packed_tile != same)) eg_left(job, tile, 0, job->k, room);
     packed_serial = job->serial;
     packed_tile = same;
@@ -184,7 +186,7 @@ static void eg_compute(void* work, eg_index number) {
     tile.a += row * job->a_row;
   if (job->turned) {
     tile.step = job->columns;
-    tile.c = eg_room(EG_TURNED, tile.rows * tile.step * sizeof(float));
+    tile.c = (float*)eg_own(job, job->turned_at);
   }
   eg_sums(job, &tile);
   if (job->turned) eg_turned(tile.c, tile.step, tile.rows, tile.columns, tile.rows, c, job->c_step);
@@ -196,21 +198,28 @@ static void eg_compute(void* work, eg_index number) {
   if (job->column_size >= 0) sizes[job->column_size] = tile.columns;
   for (eg_index p = 0; p < job->then->pointers; ++p)
     pointers[p] = (char*)job->then->bases[p] + offsets[3 + p] + row * job->row_steps[p] + column * job->column_steps[p];
-  eg_call(job->then, pointers, sizes);
+  eg_call(job->then, pointers, sizes, eg_own(job, job->buffers_at));
 }
 
 #define EG_TILE_BYTES (1 << 19)  // of C, and of A in one block of rows: half of a second-level cache of 1 MiB
+#define EG_SHARE 12              // of the elements of A, B and C: those of A in one block of rows
 #define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
 
-void eg_multiply(eg_product* job) {
-  static eg_index serial;
+static eg_index eg_lines(eg_index floats) { return (floats * (eg_index)sizeof(float) + 63) / 64 * 64; }
+
+// How the product is cut into tiles, and the bytes of memory that it needs for each thread: a panel of B, rows of A,
+// what is to be turned around, row buffers.
+eg_index eg_plan(eg_product* job) {
   const eg_index height = eg_height(job->m), panels = eg_parts_of(job->n, EG_NR);
-  job->serial = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
   // As many rows as fit beside each other in the cache in blocks of EG_KC columns.
   eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);
   if (job->whole_rows) row_panels = eg_least(row_panels, EG_TILE_BYTES / (job->n * height * 4));
   if (job->turned) row_panels = eg_least(row_panels, EG_TURNED_PANELS);
+  // Where B is packed too, again for each block of rows, those stay small beside what is multiplied.
+  if (!job->a_packed && !job->b_packed && !job->places)
+    row_panels = eg_least(row_panels, (job->m * job->k + job->k * job->n + job->m * job->n) * job->batches /
+                                          (EG_SHARE * eg_least(EG_KC, job->k) * height));
   row_panels = eg_least(row_panels > 1 ? row_panels : 1, eg_parts_of(job->m, height));
   if (job->whole_rows && job->threads > 1 && job->batches < job->threads)
     row_panels = eg_least(row_panels, eg_parts_of(eg_parts_of(job->m, height), job->threads));
@@ -228,6 +237,20 @@ void eg_multiply(eg_product* job) {
   }
   job->columns = width * EG_NR;
   job->column_tiles = eg_parts_of(panels, width);
+  const eg_index deepest = eg_parts_of(job->k, eg_parts_of(job->k, EG_KC));
+  const eg_index rows = eg_least(job->rows, eg_parts_of(job->m, height) * height);
+  job->left_at = job->b_packed ? 0 : eg_lines(deepest * EG_NR + EG_SLACK);
+  job->turned_at = job->left_at;
+  if (!job->a_packed) job->turned_at += eg_lines(rows * (job->column_tiles > 1 ? job->k : deepest) + EG_SLACK);
+  job->buffers_at = job->turned_at + (job->turned ? eg_lines(rows * job->columns) : 0);
+  job->room = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  return job->room;
+}
+
+void eg_multiply(eg_product* job) {
+  static eg_index serial;
+  eg_plan(job);
+  job->serial = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
   eg_parallel(eg_compute, job, job->batches * job->row_tiles * job->column_tiles, job->threads);
 }
 

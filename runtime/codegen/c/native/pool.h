@@ -21,6 +21,8 @@ static struct {
   unsigned long long round;
 } eg_pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER};
 
+static __thread eg_index eg_self;  // which of the threads that share the work under way this is: 0 for the caller
+
 static void eg_take_all(void) {
   for (;;) {
     const eg_index number = __atomic_fetch_add(&eg_pool.next, 1, __ATOMIC_RELAXED);
@@ -39,7 +41,7 @@ static void* eg_helper(void* unused) {
       pthread_cond_wait(&eg_pool.wake, &eg_pool.lock);
     }
     seen = eg_pool.round;
-    ++eg_pool.joined;
+    eg_self = ++eg_pool.joined;
     ++eg_pool.active;
     pthread_mutex_unlock(&eg_pool.lock);
     eg_take_all();
@@ -97,39 +99,3 @@ static void eg_parallel(eg_task task, void* work, eg_index count, eg_index threa
   pthread_mutex_unlock(&eg_pool.lock);
   pthread_mutex_unlock(&eg_pool.caller);
 }
-
-// Room that a thread keeps for itself and lets grow: for row buffers, for panels of
-// B and of A, for results on their way.
-enum { EG_ROWS, EG_PANELS, EG_LEFT, EG_TURNED, EG_ROOMS };
-typedef struct { void* memory; size_t bytes; } eg_kept;
-static __thread eg_kept eg_rooms[EG_ROOMS];
-static long long eg_total;  // bytes of all rooms, in all threads
-static pthread_key_t eg_leaving;
-static pthread_once_t eg_once = PTHREAD_ONCE_INIT;
-
-static void eg_leave(void* rooms) {
-  for (int which = 0; which < EG_ROOMS; ++which) {
-    __atomic_fetch_sub(&eg_total, (long long)((eg_kept*)rooms)[which].bytes, __ATOMIC_RELAXED);
-    free(((eg_kept*)rooms)[which].memory);
-    ((eg_kept*)rooms)[which] = (eg_kept){NULL, 0};
-  }
-}
-
-static void eg_register(void) { pthread_key_create(&eg_leaving, eg_leave); }
-
-static void* eg_room(int which, size_t bytes) {
-  eg_kept* const room = &eg_rooms[which];
-  if (room->bytes < bytes) {
-    pthread_once(&eg_once, eg_register);
-    pthread_setspecific(eg_leaving, eg_rooms);
-    free(room->memory);
-    bytes = (bytes + 4095) & ~(size_t)4095;
-    __atomic_fetch_add(&eg_total, (long long)(bytes - room->bytes), __ATOMIC_RELAXED);
-    room->memory = aligned_alloc(64, bytes);
-    room->bytes = bytes;
-    if (!room->memory) abort();  // there is nobody to tell: a few megabytes of memory are not to be had
-  }
-  return room->memory;
-}
-
-long long eg_room_bytes(void) { return __atomic_load_n(&eg_total, __ATOMIC_RELAXED); }
