@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -145,14 +145,15 @@ def _credible(entry: Finalist, comparison: Comparison, predicted_input: float | 
     found = comparison.results.get(entry.name)
     if entry.name == INPUT or found is None or found.verdict != "equal":
         return found is not None
+    return _as_good(entry, found, comparison, predicted_input)
+
+
+def _as_good(entry: Finalist, found: Result, comparison: Comparison, predicted_input: float | None) -> bool:
+    """Whether an "equal" counts: by its median, and by its upper limit too where it was predicted to be slower."""
+    noise = min(comparison.threshold, 0.1) if comparison.results[comparison.baseline].seconds < SMALL_SECONDS else 0.0
     if _predicted_not_slower(entry, predicted_input):
-        return _equal_by_median(found, comparison)
-    return found.ratio <= 1 + EQUAL_MEDIAN / 3 and found.high <= 1 + EQUAL_HIGH
-
-
-def _equal_by_median(found: Result, comparison: Comparison) -> bool:
-    small = comparison.results[comparison.baseline].seconds < SMALL_SECONDS
-    return found.ratio <= 1 + (max(EQUAL_MEDIAN, min(comparison.threshold, 0.1)) if small else EQUAL_MEDIAN)
+        return found.ratio <= 1 + max(EQUAL_MEDIAN, noise)
+    return found.ratio <= 1 + max(EQUAL_MEDIAN / 3, min(noise, EQUAL_MEDIAN)) and found.high <= 1 + EQUAL_HIGH
 
 
 def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
@@ -160,8 +161,9 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
     """The finalists that may be handed back, and the comparison with what a second look added.
 
     A finalist that only lacks what the input has, or that was predicted to be faster, is not thrown out by one
-    measurement: the session's memory may have lain badly. What is slower in the second look too is out. For one that
-    computes less the second look decides; for others both looks together must be as good as equal.
+    measurement: the session's memory may have lain badly. Nor is one of fewer nodes that was about equal. What is
+    slower in the second look too is out. For one that computes less the second look decides; for others both looks
+    together must be as good as equal.
     """
     credible = {entry.name for entry in fit if _credible(entry, comparison, predicted_input)}
     original = next(entry for entry in fit if entry.name == INPUT)
@@ -174,8 +176,9 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
         if (fewer and _predicted_not_slower(entry, predicted_input)) or dominates(entry.opened, original.opened,
                                                                                   context.sizes):
             leaner.add(entry.name)
-        elif entry.predicted is None or predicted_input is None or (
-                entry.predicted * PREDICTION_SLACK >= predicted_input):
+        elif not (fewer and _is_equal(entry, comparison)) and (
+                entry.predicted is None or predicted_input is None
+                or entry.predicted * PREDICTION_SLACK >= predicted_input):
             continue
         doubtful.append(entry)
     again = None
@@ -186,10 +189,11 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
     both = second_look(comparison, again)
     for entry in doubtful:
         found = again.results.get(entry.name)
+        expected = None if entry.name in leaner else predicted_input
         if found is not None and entry.name not in leaner and found.verdict != "slower":
-            found = both.results[entry.name]
+            found = replace(both.results[entry.name], high=found.high)  # the width of this look
         if found is not None and (found.verdict == "faster" or (
-                found.verdict == "equal" and _equal_by_median(found, again))):
+                found.verdict == "equal" and _as_good(entry, found, again, expected))):
             credible.add(entry.name)
         else:
             credible.discard(entry.name)
@@ -265,6 +269,11 @@ def _at_other_sizes(ranked: list[Finalist], original: Finalist,
 def _is_slower(entry: Finalist, comparison: Comparison) -> bool:
     found = comparison.results.get(entry.name)
     return found is not None and found.verdict == "slower"
+
+
+def _is_equal(entry: Finalist, comparison: Comparison) -> bool:
+    found = comparison.results.get(entry.name)
+    return found is not None and found.verdict == "equal"
 
 
 def _choose(comparison: Comparison, preference: list[str]) -> str:

@@ -104,6 +104,16 @@ def test_what_nothing_speaks_for_is_looked_at_once(tmp_path: Path, predicted: fl
     assert looked(tmp_path, OTHER, [(10.5,), (9.0,)], predicted)[:2] == (INPUT, 1)
 
 
+def test_fewer_nodes_that_are_about_equal_win_against_a_prediction_that_says_a_little_more(tmp_path: Path) -> None:
+    fewer = f"{HEAD} a = Abs(x) y = Relu(a) }}"  # an operator that the input does not have, in place of two
+    slower = 10.5 * MICROSECOND
+    assert looked(tmp_path / "noise", fewer, [(10.15,)], slower)[:2] == ("new", 1)
+    changing = (9.8,) * 300 + (10.6,) * 300  # an interval from 0.98 to 1.06
+    assert looked(tmp_path / "a", fewer, [changing, (9.7,)], slower)[:2] == ("new", 2)
+    assert looked(tmp_path / "b", fewer, [changing, (11.0,)], slower)[:2] == (INPUT, 2)
+    assert looked(tmp_path / "c", fewer, [(11.0,), (9.0,)], slower)[:2] == (INPUT, 1)
+
+
 def test_what_wins_at_once_is_looked_at_once(tmp_path: Path) -> None:
     assert looked(tmp_path, LEANER, [(9.0,), (12.0,)], None)[:2] == ("new", 1)
 
