@@ -31,6 +31,14 @@ def test_global_max_pool_of_other_ranks_is_not_asked() -> None:
         run((1, 2, 3))
 
 
+def test_onnx_runtime_is_not_asked_for_a_maximum_of_nan() -> None:
+    graph = parse_graph('graph "g" opset 18 (x: float32[1, 1, 2]) -> (y) { y = GlobalMaxPool(x) }')
+    run = session(to_model_proto(graph))
+    assert run({"x": np.array([[[1, 2]]], np.float32)})["y"].tolist() == [[[2]]]
+    with pytest.raises(NotImplementedError, match="maximum of NaN"):  # it gives -3.4e38
+        run({"x": np.array([[[np.nan, np.nan]]], np.float32)})
+
+
 @pytest.mark.parametrize("scan, asked", [("i", False), ("t", True)])
 def test_a_loop_that_gives_its_iteration_number(scan: str, asked: bool) -> None:
     model = to_model_proto(parse_graph(f'graph "g" opset 18 () -> (y) {{ {LOOP % scan} }}'))
