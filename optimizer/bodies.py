@@ -12,15 +12,17 @@ from graphs.constants import Constant
 from graphs.ir import Graph, NameSupply, is_fused
 from graphs.types import Type
 
-Improve = Callable[[Graph], Graph]
+Improve = Callable[[Graph, str], Graph]
 
 
 def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Type] | None = None,
-                   outer_constants: Mapping[str, Constant] | None = None, outermost: Graph | None = None) -> list[str]:
+                   outer_constants: Mapping[str, Constant] | None = None, outermost: Graph | None = None,
+                   around: str = "") -> list[str]:
     """Replace every nested graph by what `improve` makes of it, innermost ones first. Returns changed places.
 
-    `improve` gets a graph whose types are inferred and returns an equivalent one with the same inputs and outputs.
-    `outermost` states the operator sets and functions: nested graphs have none of their own.
+    `improve` gets a graph whose types are inferred, and its place ("If 'a' then_branch", behind ` / ` that of the
+    graphs `around` it), and returns an equivalent one with the same inputs and outputs. `outermost` states the operator
+    sets and functions: nested graphs have none of their own.
     """
     outermost = graph if outermost is None else outermost
     types = {**(outer_types or {}), **graph.types}
@@ -30,16 +32,17 @@ def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Typ
         for name, value in list(node.attrs.items()):
             if not isinstance(value, Graph) or is_fused(node):
                 continue
-            inside = improve_bodies(value, improve, types, constants, outermost)
-            better = _improve_one(outermost, value, improve, types, constants)
+            place = f"{around}{node.label} {name}"
+            inside = improve_bodies(value, improve, types, constants, outermost, f"{place} / ")
+            better = _improve_one(outermost, value, place, improve, types, constants)
             if better is not None:
                 node.attrs[name] = better
             if inside or better is not None:
-                changed.append(f"{node.label} {name}")
+                changed.append(place)
     return changed
 
 
-def _improve_one(outermost: Graph, body: Graph, improve: Improve, types: Mapping[str, Type],
+def _improve_one(outermost: Graph, body: Graph, place: str, improve: Improve, types: Mapping[str, Type],
                  constants: Mapping[str, Constant]) -> Graph | None:
     work = body.copy()
     captured = work.captured()
@@ -53,7 +56,7 @@ def _improve_one(outermost: Graph, body: Graph, improve: Improve, types: Mapping
     work.opsets = dict(outermost.opsets)
     work.functions = outermost.functions
     before = str(work)
-    better = improve(work.copy())
+    better = improve(work.copy(), place)
     if str(better) == before:
         return None
     result = better

@@ -263,7 +263,8 @@ def _why_not(trace: Trace, name: str) -> int:
     from .normalize import PASSES
 
     known = {rule.name for rule in all_rules()} | {named.name for named in PASSES}
-    steps = [str(row["index"]) for row in trace.steps if row["rule"] == name]
+    steps = [str(row["index"]) for row in trace.steps
+             if name in (row["rule"], *(inner["rule"] for inner in row.get("inside", ())))]
     if name not in known and name not in trace.refusals and not steps:
         raise InvalidOption(f"--why-not {name}", "no rule has this name", "egraft rules lists them")
     if steps:

@@ -61,7 +61,7 @@ def _normal(graph: Graph, rules: Sequence[Rule], exact: bool) -> bool:
     """Normalize in place. Nested graphs are no terms of the search: the rules bring each to as few nodes as they can
     beforehand, as `optimize` does. True if that changed one."""
     normalize(graph, exact=exact)
-    if not improve_bodies(graph, lambda body: _fewest_nodes(body, rules, exact)):
+    if not improve_bodies(graph, lambda body, _: _fewest_nodes(body, rules, exact)):
         return False
     make_names_unique(graph)
     normalize(graph, exact=exact)

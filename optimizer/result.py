@@ -7,12 +7,14 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from graphs import save
 from graphs.errors import InvalidInput, InvalidOption, UnreadableFile
 from graphs.ir import Graph, is_fused
+from graphs.wording import counted
 
 from .manifest import is_manifest, save_manifest
 from .number_text import moved_text
@@ -158,9 +160,32 @@ def step_text(step: Mapping[str, Any]) -> str:
     if step.get("error") is not None:
         lines.append(f"  {moved_text(step['error'])}")
     lines += _fusion_text(step["fusion"]) if "fusion" in step else []
-    lines += [f"  - {line}" for line in step["before"]]
-    lines += [f"  + {line}" for line in step["after"]]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_sides(step, "  "), *_inside(step.get("inside", ()))])
+
+
+def _sides(step: Mapping[str, Any], indent: str) -> list[str]:
+    """What a step takes away and puts in: of nodes with nested graphs no more than their first lines."""
+    return [f"{indent}{mark} {line}" for mark, texts in (("-", step["before"]), ("+", step["after"]))
+            for text in texts for line in shortened(text)]
+
+
+def shortened(text: str, most: int = 6) -> list[str]:
+    """The lines of a text, and of one with more than `most` the first ones and how many are missing."""
+    lines = text.splitlines() or [""]
+    left = len(lines) - most
+    return lines if left <= 0 else [*lines[:most], f"... and {counted(left, 'more line')}"]
+
+
+def _inside(steps: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The steps in nested graphs, under the place of each graph."""
+    lines: list[str] = []
+    for body, found in groupby(steps, key=lambda step: step["body"]):
+        rows = list(found)
+        lines.append(f"  in {body}: {counted(len(rows), 'step')}")
+        for step in rows:
+            lines.append(f"    {step['rule']} ({step['exactness']}): {step['meaning']}")
+            lines += _sides(step, "      ")
+    return lines
 
 
 def _change_text(step: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from .progress import Clock
 from .report import constant_bytes
 
 BODIES = "optimize-bodies"  # the step that rewrites nested graphs
+TOLD = ("rule", "exactness", "meaning", "where", "before", "after")  # of a step inside a nested graph
 
 
 def improve_graph(original: Graph, context: Context, clock: Clock, journal: Journal) -> tuple[Graph, Improved]:
@@ -127,30 +128,62 @@ def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, 
 
 
 def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
-    """Optimize nested graphs for few nodes; the change is one step of the trace."""
+    """Optimize nested graphs as graphs of their own; the change is one step of the trace, which tells under `inside`
+    what was done in which of them."""
     if not any(True for node in graph.nodes for _ in node.graphs):
         return
     before = graph.copy()
     plain = replace(context, explorer=None)  # in nested graphs nothing is fused
-    places = improve_bodies(graph, lambda body: _improve_body(body, plain))
+    inside: list[dict[str, Any]] = []
+
+    def improve(body: Graph, place: str) -> Graph:
+        better, steps = _improve_body(body, plain)
+        inside.extend({"body": place, **{key: step[key] for key in TOLD}} for step in steps)
+        return better
+
+    places = improve_bodies(graph, improve)
     if not places:
         return
     make_names_unique(graph)
     normalize(graph, exact=context.options.precision == "exact")
     journal.add(BODIES, "Branches and loop bodies are optimized as graphs of their own.", before, graph,
                 places, context.options.precision)
+    journal.steps[-1]["inside"] = inside
 
 
-def _improve_body(body: Graph, context: Context) -> Graph:
+def _improve_body(body: Graph, context: Context) -> tuple[Graph, list[dict[str, Any]]]:
+    """(the better body, the steps that lead to it)."""
     exact = context.options.precision == "exact"
     infer(body)
-    normalize(body, exact=exact)
+    told, tail = Journal(), Journal()
+    normalize(body, told.event, exact=exact)
     if context.options.stages == "normalize":
-        return body
+        return body, told.steps
+    rewriting: Callable[[], list[Step]] = list
     if context.options.stages == "greedy":
         better, pays = greedy.fewest_nodes(body, context), False
     else:
-        better, pays = searching.improved_body(body, context)
-    normalize(better, exact=exact)
+        better, pays, rewriting = searching.improved_body(body, context)
+    built = better.copy()
+    normalize(better, tail.event, exact=exact)
     size, other = ((graph.node_count(), constant_bytes(graph)) for graph in (body, better))
-    return better if pays or other < size else body  # nothing is rewritten for nothing
+    if not pays and other >= size:  # nothing is rewritten for nothing
+        return body, told.steps
+    return better, [*told.steps, *_body_rewrites(body, built, rewriting, context), *tail.steps]
+
+
+def _body_rewrites(body: Graph, built: Graph, rewriting: Callable[[], list[Step]],
+                   context: Context) -> list[dict[str, Any]]:
+    """What the search did in a body, for reading: one step where its order is not known."""
+    try:
+        steps = rewriting()
+    except Exception as error:  # the result is right without it; the trace says so
+        steps, reason = [], f" ({type(error).__name__})"
+    else:
+        reason = ""
+    if steps or same_graph(body, built):
+        return searching.rows(body, steps)
+    whole = Journal()
+    whole.add("region", f"The rewrites as one step: their order could not be rebuilt{reason}.", body, built, [],
+              context.options.precision)
+    return whole.steps

@@ -365,11 +365,11 @@ def _example(saturated: Saturated, speaker: Speaker, firing: Any, new: list[ENod
             "old_seconds": sum(prices(enode) for enode in old), "new_seconds": sum(prices(enode) for enode in new)}
 
 
-def improved_body(graph: Graph, context: Context) -> tuple[Graph, bool]:
+def improved_body(graph: Graph, context: Context) -> tuple[Graph, bool, Callable[[], list[Step]]]:
     """(a nested graph as it is predicted to be fastest, or of as few nodes as possible for other objectives than time;
-    whether that is predicted to be better, beyond what dropping nodes shows by itself)."""
+    whether that is predicted to be better, beyond what dropping nodes shows by itself; what makes the steps to it)."""
     if not graph.nodes:
-        return graph, False
+        return graph, False, list
     rules = [rule for rule in context.rules if rule.exactness == "exact" or not context.exact_bodies]
     saturated = saturate(graph, rules, budgets.LOW, keep=context.options.keep)
     _report_conflicts(saturated, context)
@@ -381,4 +381,5 @@ def improved_body(graph: Graph, context: Context) -> tuple[Graph, bool]:
         cost = count_nodes(saturated)
         best = extract.exact(saturated, cost, context.effort.extract_seconds)
         before, after = extract.incumbent(saturated, cost).cost, best.cost
-    return build.build_graph(graph, saturated, best), after < before - TIE_SECONDS / 2
+    built = build.build_graph(graph, saturated, best)
+    return built, after < before - TIE_SECONDS / 2, _tracer(graph, saturated, best, built)
