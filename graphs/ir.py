@@ -107,6 +107,7 @@ class Node:
 
 FUSED = "egraft", "Fused"  # domain and operator of a node that runs as one kernel, and means what its body says
 FUSED_VERSION = 1
+WRITTEN = "written"  # among extras: (domain, operator, overload) -> how many nodes of it the file has, nested ones too
 
 
 def is_fused(node: Node) -> bool:
@@ -145,7 +146,8 @@ class Graph:
     ir_version: int = 0
     doc: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
-    extras: dict[str, object] = field(default_factory=dict)  # what the ONNX writer must hand back (producer, ...)
+    # What the ONNX writer must hand back (producer, ...), and WRITTEN.
+    extras: dict[str, object] = field(default_factory=dict)
 
     @property
     def opset(self) -> int:

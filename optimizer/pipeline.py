@@ -29,6 +29,7 @@ from .limiting import limited
 from .options import Options
 from .progress import Clock, Progress
 from .remembered import as_traced, keep, recall
+from .report import of_the_file
 from .reporting import assemble, peak_memory
 from .result import Result, Trace
 from .rewriting import BODIES, improve_graph
@@ -96,6 +97,7 @@ class Pipeline:
         known = None if self.unpacked else recall(self.original, self.context)
         if known is not None:
             self.clock.enter("done")
+            known.report["model"].update(of_the_file(self.original))
             known.report.update(stages=self.clock.stages, seconds=round(self.clock.seconds, 3),
                                 options=self.context.options.model_dump(), peak_memory_bytes=peak_memory())
             return Result(known.graph, known.report, known.trace, self.original)

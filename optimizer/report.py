@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from graphs.ir import Graph, is_fused
+from graphs.ir import WRITTEN, Graph, is_fused
 from graphs.wording import counted
 
 from .number_text import bytes_text
@@ -37,12 +37,23 @@ def describe(graph: Graph) -> dict[str, Any]:
     return {"nodes": sum(counts.values()), "constant_bytes": constant_bytes(graph), "operators": counts}
 
 
+def of_the_file(graph: Graph) -> dict[str, int]:
+    """What the file of a graph holds as it is written, nested graphs included: `file_nodes`, among them
+    `file_constants`, Constant nodes, which are constants in a graph. Where there is no ONNX file, the graph's own."""
+    written: Any = graph.extras.get(WRITTEN)
+    if not isinstance(written, dict):
+        return {"file_nodes": graph.node_count(), "file_constants": 0}
+    return {"file_nodes": sum(written.values()), "file_constants": written.get(("", "Constant", ""), 0)}
+
+
 def summary(report: Mapping[str, Any]) -> str:
     """A few lines for a terminal; the target comes first, and nothing is stated that was not measured."""
     lines = [f"target     {report['target']['name']} ({report['target'].get('device', '')}, "
              f"{counted(report['target'].get('threads', '?'), 'thread')})"]
     before, after = report["before"], report["after"]
-    lines.append(f"nodes      {before['nodes']} -> {after['nodes']}")
+    if report["target"].get("sizes"):
+        lines.append(f"sizes      {sizes_text(report['target']['sizes'])}{sizes_note(report)}")
+    lines.append(f"nodes      {before['nodes']} -> {after['nodes']}{nodes_note(report)}")
     lines.append(f"constants  {bytes_text(before['constant_bytes'])} -> {bytes_text(after['constant_bytes'])}")
     lines.append(f"predicted  {_predicted_text(report)}")
     lines += _measured_lines(report.get("measured"))
@@ -76,7 +87,38 @@ def _predicted_text(report: Mapping[str, Any]) -> str:
     before, after = predicted["before"], predicted["after"]
     gain = f"{before / after:.3f}x" if after > 0 else "nothing is left to compute"
     source = f": {predicted['source']}" if predicted["source"] else ""
-    return f"{_seconds(before)} -> {_seconds(after)}: {gain} (sum of node times{source})"
+    return f"{_seconds(before)} -> {_seconds(after)}: {gain} (sum of node times{source}{prediction_note(report)})"
+
+
+def prediction_note(report: Mapping[str, Any]) -> str:
+    """Why the predicted gain is another one than the measured, where it lies outside of what was measured."""
+    predicted, measured = report.get("predicted"), report.get("measured") or {}
+    if not predicted or not predicted["after"] or not measured.get("speed_up"):
+        return ""
+    if measured["low"] <= predicted["before"] / predicted["after"] <= measured["high"]:
+        return ""
+    return ", each by itself; the whole differs"
+
+
+def sizes_note(report: Mapping[str, Any]) -> str:
+    """Where the sizes of symbolic dimensions come from that the user did not give, and how to give them."""
+    options, sizes = report.get("options", {}), report["target"]["sizes"]
+    if options.get("inputs"):
+        return " (those of --inputs)"
+    guessed = [name for name in sizes if name not in options.get("dims", {})]
+    if not guessed:
+        return ""
+    which = "guessed" if len(guessed) == len(sizes) else f"guessed: {', '.join(guessed)}"
+    return f" ({which}; --dim NAME=N measures at the size that you use)"
+
+
+def nodes_note(report: Mapping[str, Any]) -> str:
+    """How many nodes the file has, where that is another number."""
+    facts = report.get("model", {})
+    if facts.get("file_nodes", report["before"]["nodes"]) == report["before"]["nodes"]:
+        return ""
+    constants = f", {facts['file_constants']} of them Constant" if facts["file_constants"] else ""
+    return f" (the file has {facts['file_nodes']}{constants})"
 
 
 def _validated_text(report: Mapping[str, Any]) -> str:

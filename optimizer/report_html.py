@@ -11,7 +11,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from graphs.wording import counted
 
 from .number_text import bytes_text, count_text, device_text, ratio_text, seconds_text, share_text, short_text
-from .report import medians_text, memory_text, sizes_text, unused_because
+from .report import (
+    medians_text,
+    memory_text,
+    nodes_note,
+    prediction_note,
+    sizes_note,
+    sizes_text,
+    unused_because,
+)
 from .report import ratio_text as which_ratio
 from .roofline_report import roofline_plot
 
@@ -74,5 +82,6 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "share": share_text, "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot,
     "memory_plot": memory_plot, "memory_text": memory_text,
     "stage_bars": stage_bars, "sizes": sizes_text,
-    "unused_because": unused_because, "counted": counted, "which_ratio": which_ratio, "medians": medians_text,
+    "unused_because": unused_because, "sizes_note": sizes_note, "nodes_note": nodes_note,
+    "prediction_note": prediction_note, "counted": counted, "which_ratio": which_ratio, "medians": medians_text,
 }  # fmt: skip

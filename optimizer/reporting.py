@@ -16,7 +16,7 @@ from .candidates import Improved
 from .context import Context
 from .finalists import INPUT, Finalist, Outcome
 from .progress import Clock
-from .report import REPORT_VERSION, describe
+from .report import REPORT_VERSION, describe, of_the_file
 from .result import Trace
 from .roofline_report import roofline_section
 from .stepcosts import SUM_OF_TIMES
@@ -37,7 +37,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "egraft_report": REPORT_VERSION,
         "egraft": version("egraft"),
         "target": context.describe_target(),
-        "model": {"name": original.name, "opset": original.opset},
+        "model": {"name": original.name, "opset": original.opset, **of_the_file(original)},
         "options": context.options.model_dump(),
         "before": describe(original),
         "after": describe(winner.graph),

@@ -12,7 +12,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 from ..constants import Constant
 from ..errors import EgraftError, InvalidModel
 from ..inference import infer
-from ..ir import Graph, NameSupply, Node
+from ..ir import WRITTEN, Graph, NameSupply, Node
 from ..structure import check_structure, drop_unused_constants
 from ..types import TensorType, Type
 from ..versions import Original, canonicalize
@@ -35,6 +35,7 @@ def read_model(model: ModelProto, files: ExternalFiles) -> Graph:
     if reader.ir_version < 3 and not model.opset_import:
         reader.opsets = {"": 1}
     proto = model.graph
+    written = _operators(proto.node)  # before it is taken apart
     graph = reader.graph(proto, [])
     _check_opsets(graph, reader.opsets)
     graph.opsets, graph.ir_version = reader.opsets, model.ir_version
@@ -43,6 +44,7 @@ def read_model(model: ModelProto, files: ExternalFiles) -> Graph:
     graph.metadata = _metadata(model.metadata_props)
     check_structure(graph)
     graph.extras[EXTRA] = annotated(proto, graph)
+    graph.extras[WRITTEN] = dict(written)
     _infer(graph, reader)
     for field in ("node", "initializer", "sparse_initializer", "input", "output", "value_info"):
         proto.ClearField(field)

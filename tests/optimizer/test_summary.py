@@ -1,0 +1,94 @@
+"""What the summary and the page say of sizes, node counts, predictions, and results of earlier runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper, save_model
+
+from graphs import load
+from graphs.text import parse_graph
+from optimizer import optimize
+from optimizer.report import nodes_note, of_the_file, prediction_note, sizes_note, summary
+from optimizer.report_html import render
+
+MODEL = 'graph "m" opset 18 (x: float32[n, seq]) -> (y) { a = Neg(x) b = Neg(a) y = Relu(b) }'
+
+
+def run(model: Any, folder: Path, **settings: Any) -> dict[str, Any]:
+    return optimize(model, target="roofline", effort="low", timings=str(folder / "t.db"), **settings).report
+
+
+def line(report: dict[str, Any], name: str) -> str:
+    return next((each for each in summary(report).splitlines() if each.startswith(name)), "")
+
+
+@pytest.mark.parametrize(("dims", "words"), [
+    ({}, "sizes      n=1, seq=128 (guessed; --dim NAME=N measures at the size that you use)"),
+    ({"seq": [64]}, "sizes      n=1, seq=64 (guessed: n; --dim NAME=N measures at the size that you use)"),
+    ({"seq": [64], "n": [2, 4]}, "sizes      n=2, seq=64"),
+])  # fmt: skip
+def test_sizes_and_which_of_them_are_guessed(dims: dict[str, list[int]], words: str, tmp_path: Path) -> None:
+    report = run(parse_graph(MODEL), tmp_path, dims=dims)
+    assert line(report, "sizes") == words
+    assert words.removeprefix("sizes      ") in render(report)
+
+
+def test_sizes_of_given_inputs_are_no_guesses(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((3, 5), np.float32))
+    report = run(parse_graph(MODEL), tmp_path, inputs=str(tmp_path / "in.npz"))
+    assert line(report, "sizes") == "sizes      n=3, seq=5 (those of --inputs)"
+
+
+def test_constant_sizes_need_no_line(tmp_path: Path) -> None:
+    assert not line(run(parse_graph(MODEL), tmp_path, fix_dims={"n": 1, "seq": 8}), "sizes")
+    assert line(run(parse_graph(MODEL), tmp_path, fix_dims={"n": 1}), "sizes").startswith("sizes      seq=128 (guess")
+
+
+def with_constant_nodes(path: Path) -> Path:
+    """An If whose branches have a Constant node each, and one outside: 7 nodes, 3 of them Constant."""
+    def number(name: str) -> Any:
+        array = numpy_helper.from_array(np.array([2.0], np.float32), name)
+        return helper.make_node("Constant", [], [name], value=array)
+
+    def value(name: str) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [4])
+
+    branches = {f"{side}_branch": helper.make_graph(
+        [number(f"{side}_c"), helper.make_node(op, ["s", f"{side}_c"], [f"{side}_y"])], side, [], [value(f"{side}_y")])
+        for side, op in (("then", "Mul"), ("else", "Add"))}
+    graph = helper.make_graph([number("c"), helper.make_node("Sub", ["x", "c"], ["s"]),
+                               helper.make_node("If", ["flag"], ["y"], **branches)], "g",
+                              [value("x"), helper.make_tensor_value_info("flag", TensorProto.BOOL, [])], [value("y")])
+    save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_nodes_of_the_file_as_it_is_written(tmp_path: Path) -> None:
+    path = with_constant_nodes(tmp_path / "m.onnx")
+    assert of_the_file(load(path)) == {"file_nodes": 7, "file_constants": 3}
+    reports = [run(path, tmp_path) for _ in range(2)]
+    assert reports[1]["remembered"] and not reports[0]["remembered"]
+    for report in reports:
+        assert line(report, "nodes") == "nodes      4 -> 4 (the file has 7, 3 of them Constant)"
+        assert "(the file has 7, 3 of them Constant)" in render(report)
+        told = f"Remembered: searched and measured {report['remembered']}" in render(report)
+        assert told == bool(report["remembered"])
+
+
+def test_a_graph_that_is_written_as_it_is_has_one_count(tmp_path: Path) -> None:
+    assert of_the_file(parse_graph(MODEL)) == {"file_nodes": 3, "file_constants": 0}
+    assert line(run(parse_graph(MODEL), tmp_path), "nodes") == "nodes      3 -> 1"
+    assert nodes_note({"before": {"nodes": 3}, "model": {"file_nodes": 5, "file_constants": 0}}) == " (the file has 5)"
+
+
+@pytest.mark.parametrize(("predicted", "told"), [(1.5, True), (1.1, False), (0.9, True)])
+def test_a_prediction_beside_what_was_measured(predicted: float, told: bool) -> None:
+    report = {"predicted": {"before": predicted, "after": 1.0, "source": "measured"},
+              "measured": {"speed_up": 1.1, "low": 1.0, "high": 1.2}}
+    assert ("the whole differs" in prediction_note(report)) == told
+    assert prediction_note({**report, "measured": {"speed_up": None}}) == "", "nothing to compare with"
+    assert sizes_note({"target": {"sizes": {"n": 1}}}).startswith(" (guessed;")
