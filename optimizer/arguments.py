@@ -291,12 +291,17 @@ def zoo(
     engine: Annotated[str, typer.Option(help="local: processes of this machine; ray: a Ray cluster")] = "local",
     workers: Annotated[int | None, typer.Option(
         min=1, help="models at a time; more than one a machine (the default) disturbs the measuring")] = None,
+    dim: Annotated[list[str] | None, typer.Option(
+        help="NAME=1,8: sizes to measure at; a model without this dimension fails; repeatable")] = None,
+    threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
     timings: Annotated[Path | None, typer.Option(help=DATABASE)] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="search anew, though the results are remembered")] = False,
 ) -> int:
     """Optimize every model of a folder; a table at the end, restartable."""
     from .commands import zoo_command
 
-    options = make_options({"target": target, "effort": effort, "timings": None if timings is None else str(timings)})
+    options = make_options({"target": target, "effort": effort, "timings": None if timings is None else str(timings),
+                            "dims": parse_dims(dim or []), "threads": threads, "fresh": fresh}, command="zoo")
     return zoo_command(folder, out, options, engine, workers)
 
 

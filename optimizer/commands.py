@@ -17,7 +17,7 @@ from graphs.errors import InvalidInput, InvalidOption, UnreadableFile, Validatio
 from graphs.ir import Graph
 from graphs.wording import counted
 
-from .options import Options
+from .options import Options, check_threads
 
 if TYPE_CHECKING:
     from .result import Trace
@@ -350,6 +350,7 @@ def zoo_command(folder: Path, out: Path, options: Options, engine: str, workers:
     if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
         raise InvalidOption("-o", f"{str(out)!r} is no folder", "give the name of a folder")
     check_database(options.timings)
+    check_threads(options)
     return optimize_folder(folder, out, options, sys.stdout, engine, workers)
 
 
