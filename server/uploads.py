@@ -12,6 +12,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 
+from graphs.sniffing import SNIFFED, form_of
+
 from .errors import BadRequest, TooLarge
 
 MAX_PARTS = 10_000
@@ -60,9 +62,7 @@ def model_name(name: str | None, start: bytes) -> str:
     stem = "".join(letter if letter.isalnum() or letter in "._- +" else "_" for letter in stem).strip(". ")[:120]
     if stem.lower().endswith(SUFFIXES):
         return stem
-    text = start.lstrip(b"\xef\xbb\xbf \t\r\n")
-    is_text = text.startswith((b"graph ", b"graph\t", b"graph(", b"#"))
-    suffix = ".json" if text.startswith(b"{") else ".txt" if is_text else ".onnx"
+    suffix = {"json": ".json", "text": ".txt", "onnx": ".onnx"}[form_of(start[:SNIFFED])]
     return (stem or "model") + suffix
 
 

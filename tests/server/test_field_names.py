@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from graphs.errors import EgraftError, FrozenMiss, InvalidModel, InvalidOption
 from server.app import create_app
-from tests.server.support import LOCAL, onnx_bytes
+from tests.server.support import LOCAL, onnx_bytes, tiny
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,13 @@ def test_where_is_the_field_of_the_request(idle: TestClient, field: str, value: 
     assert not re.search(r"(?<!\w)--[a-z]", " ".join(str(found[key]) for key in ("where", "found", "fix", "detail")))
     again = idle.post("/v1/jobs", content=onnx_bytes(), params={found["where"]: value}).json()
     assert again["where"] == found["where"], "the name that the error gives is one that the request may have"
+
+
+def test_text_without_a_name_is_called_text(idle: TestClient) -> None:
+    found = idle.post("/v1/jobs", content=b"# Title\n\ntitle is a program.\n").json()
+    assert found["code"] == "invalid-model" and "text and no ONNX model: it begins '# Title'" in found["found"]
+    remark = idle.post("/v1/jobs", content=b"# a graph\n" + str(tiny()).encode()).json()
+    assert remark["state"] == "queued" and remark["name"] == "model.txt"
 
 
 @pytest.mark.parametrize(("error", "where", "found", "fix"), [
