@@ -159,16 +159,15 @@ class Program:
         """`run`, and the largest number of bytes that node outputs held at one time."""
         env, index, live, peak = self._start(values), 0, 0, 0
         holders: dict[int, int] = {}
-        foreign = {id(owner) for value in env for owner in _owners(value)}
+        foreign = {id(owner) for value in env for owner in owners(value)}
         seen: dict[int, list[tuple[int, int]]] = {}
         try:
             for index, (step, frees) in enumerate(self.steps):
                 step(env)
                 node = self.nodes[index]
                 for slot in [self._slots[name] for name in node.outputs if name] if node else []:
-                    owners = [(id(o), o.nbytes) for o in _owners(env[slot]) if id(o) not in foreign]
-                    seen[slot] = owners
-                    for key, size in owners:
+                    seen[slot] = [(id(o), o.nbytes) for o in owners(env[slot]) if id(o) not in foreign]
+                    for key, size in seen[slot]:
                         live += 0 if holders.get(key) else size
                         holders[key] = holders.get(key, 0) + 1
                 peak = max(peak, live)
@@ -190,10 +189,10 @@ class Program:
                               "check that sizes and values of the inputs suit this node") from reason
 
 
-def _owners(value: object) -> list[np.ndarray]:
+def owners(value: object) -> list[np.ndarray]:
     """The arrays whose memory a value (an array or a sequence) occupies."""
     if isinstance(value, list):
-        return [owner for item in value for owner in _owners(item)]
+        return [owner for item in value for owner in owners(item)]
     if not isinstance(value, np.ndarray):
         return []
     while isinstance(value.base, np.ndarray):

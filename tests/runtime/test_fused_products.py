@@ -54,6 +54,18 @@ FAMILIES = {
         "q = Conv(x, w, group=2, pads=[0, 1, 0, 1]); y = Relu(q)", False),
     "one dimension": ({"x": (2, 8, 70), "w": (20, 8, 5)},
         "q = Conv(x, w, dilations=[2], pads=[3, 1]); y = Tanh(q)", True),
+    "depthwise": ({"x": (2, 5, 19, 23), "w": (5, 1, 3, 3), "b": (5,), "r": (2, 5, 19, 23)},
+        "q = Conv(x, w, b, group=5, pads=[1, 1, 1, 1]); z = Add(q, r); y = Relu(z)", True),
+    "depthwise, strided": ({"x": (1, 4, 31, 40), "w": (4, 1, 5, 5)},
+        "q = Conv(x, w, group=4, strides=[2, 2], pads=[2, 2, 1, 2]); y = Relu(q)", True),
+    "depthwise without padding": ({"x": (2, 3, 9, 8), "w": (3, 1, 3, 2)}, "y = Conv(x, w, group=3)", True),
+    "depthwise, one dimension": ({"x": (2, 6, 150), "w": (6, 1, 4), "b": (6,)},
+        "y = Conv(x, w, b, group=6, dilations=[3], pads=[9, 0])", True),
+    "one map": ({"x": (2, 7, 12, 40), "w": (1, 7, 3, 3)}, "y = Conv(x, w, pads=[1, 1, 1, 1])", True),
+    "many lines": ({"x": (1, 2, 300, 40), "w": (60, 2, 3, 3)},
+        "y = Conv(x, w, pads=[1, 1, 1, 1], dilations=[2, 1], strides=[2, 1])", True),
+    "an image turned around": ({"x": (2, 9, 8, 3), "w": (5, 3, 3, 3), "s": (1, 5, 1, 1)},
+        "t = Transpose(x, perm=[0, 3, 2, 1]); q = Conv(t, w, pads=[1, 1, 1, 1]); y = PRelu(q, s)", True),
     "three dimensions": ({"x": (1, 3, 6, 7, 8), "w": (5, 3, 2, 3, 2)}, "y = Conv(x, w, pads=[1, 1, 0, 0, 1, 1])", True),
     "same padding": ({"x": (1, 3, 7, 8), "w": (5, 3, 4, 3)},
         'y = Conv(x, w, auto_pad="SAME_LOWER", strides=[2, 1])', True),
@@ -214,3 +226,11 @@ def test_the_check_finds_a_planted_fault_of_the_engine(name: str, monkeypatch: p
         monkeypatch.setattr(FusedKernel, "__call__",
                             lambda self, *arrays: plain(self, *arrays, packs=Packs(frozenset({1}))))
     assert fault(kernel, shapes) is not None
+
+
+def test_an_image_that_does_not_lie_in_rows_is_copied() -> None:
+    graph = graph_of({"x": (1, 3, 9, 8), "w": (5, 3, 3, 3)}, "y = Conv(x, w)")
+    x, w = numbers(graph, {"x": (1, 9, 8, 3), "w": (5, 3, 3, 3)})
+    turned = x.transpose(0, 3, 1, 2)
+    expected = FusedKernel(graph)(np.ascontiguousarray(turned), w)[0]
+    np.testing.assert_array_equal(FusedKernel(graph)(turned, w)[0], expected)

@@ -79,6 +79,9 @@ class FusedKernel:
             given = tuple(each if is_readable(each) else np.ascontiguousarray(each).reshape(each.shape)
                           for each in arrays)
             plan = self._planned(tuple([(each.shape, each.strides, each.dtype) for each in given]), given)
+        if isinstance(plan, NotFusable):  # perhaps only for how the arguments lie
+            given = tuple(np.ascontiguousarray(each).reshape(each.shape) for each in given)
+            plan = self._planned(tuple([(each.shape, each.strides, each.dtype) for each in given]), given)
         if isinstance(plan, NotFusable):
             raise plan
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
@@ -135,7 +138,7 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
     held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
     place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs, FAULT])}
     try:
-        made = _planned(values, place, exact)
+        made = _planned(values, dict(place), exact)  # it numbers a product's result as well
     except NotFusable as reason:
         found = _staged(graph, values, place, exact)
         if found is None:

@@ -46,11 +46,13 @@ class Image:
     groups: int
     stride: int = 1
     phases: tuple[int, ...] = (0,)
+    run: int = 1  # positions that follow each other: of one line
+    band: tuple[int, ...] = ()  # the axis of `padded` for parts, positions of a part, its step, what windows reach over
 
     @property
     def elements(self) -> int:
-        """Of one image, all channels, with the padding."""
-        return self.channels * prod(self.padded or self.sizes)
+        """Of the channels of a group, with the padding."""
+        return self.channels // self.groups * prod(self.padded or self.sizes)
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,12 @@ def _conv(values: Values, node: Node) -> Operands:
     maps, n = whole[1] // group, prod(whole[2:])
     if not 1 <= spaces <= _SPACES or n > MOST_POSITIONS:
         raise NotFusable(f"a convolution of {spaces} dimensions, {n} positions")
-    if weights[1] == 1 and group > 1:
-        raise NotFusable("a depthwise convolution")
     image = _image(node, shape, weights, whole, group)
     batches = list(product(range(shape[0]), range(group)))
-    depth, plane = prod(weights[1:]), image.elements // image.channels
+    depth, plane = prod(weights[1:]), prod(image.sizes)
     return Operands(
         Operand(w, start_w, depth, 1, tuple(g * maps * depth for _, g in batches)),
-        Operand(x, start_x, 0, 0, tuple((0 if image.padded else b * image.elements) + g * weights[1] * plane
-                                        for b, g in batches)),
+        Operand(x, start_x, 0, 0, tuple((b * shape[1] + g * weights[1]) * plane for b, g in batches)),
         maps, n, depth, tuple((b * group + g) * maps * n for b, g in batches), n, image)
 
 
@@ -179,8 +178,11 @@ def _image(node: Node, shape: Sequence[int], weights: Sequence[int], whole: Sequ
     down = [s * d for s, d in zip(steps[missing:], dilations[:-1])]
     places = _offsets([weights[1], *kernel[:-1]], [prod(room), *down])
     positions = _offsets(counts, [*(s * t for s, t in zip(steps[missing:-1], strides)), 1])
+    alone = len(sizes) == 1
+    band = (0 if len(sizes) == _SPACES else 1, prod(counts if alone else counts[1:]), 1 if alone else strides[0],
+            1 if alone else (kernel[0] - 1) * dilations[0] + 1)
     return Image((places[:, None] + across).reshape(-1), positions, (*[1] * missing, *sizes), (*[0] * missing, *begins),
-                 None if inside else tuple(room), shape[1], group, stride, phases)
+                 None if inside else tuple(room), shape[1], group, stride, phases, counts[-1], band)
 
 
 def _offsets(sizes: Sequence[int], steps: Sequence[int]) -> np.ndarray:

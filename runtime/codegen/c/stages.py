@@ -1,6 +1,7 @@
-"""A graph whose reductions run over different columns, as two kernels: the second one reads what the first one wrote.
+"""A graph as two kernels, where one will not do: the second one reads what the first one wrote.
 
-So a loss is one number for each row of scores, then their mean.
+So a loss is one number for each row of scores, then their mean; and a convolution reads a transposed image that was
+copied before.
 """
 
 from __future__ import annotations
@@ -8,19 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphs.ir import Graph
+from graphs.operators import find
 
+from .product import PRODUCTS
 from .reduction import LOWERINGS
 
 
 def cuts(graph: Graph) -> Iterator[tuple[str, Graph, Graph]]:
-    """Operands of reductions, the last ones first, each with the graph that computes it and the graph that goes on
-    from there, which has the operand as its last input."""
+    """Operands of reductions, and moved ones of products, the last ones first, each with the graph that computes it and
+    the graph that goes on from there, which has the operand as its last input."""
     makers = graph.producers()
     for node in reversed(graph.nodes):
-        name = node.inputs[0] if node.op in LOWERINGS and node.inputs else ""
-        if name in makers:
+        for name in node.inputs[:1] if node.op in LOWERINGS else node.inputs[:2] if node.op in PRODUCTS else ():
+            if name not in makers:
+                continue
             first, rest = _needed(graph, [name], ()), _needed(graph, graph.outputs, (name,))
-            if name not in first.inputs:
+            moved = all(each.op == "Identity" or getattr(find(each.op, each.domain), "movement", False)
+                        for each in first.nodes)
+            if name not in first.inputs and (moved or node.op in LOWERINGS):
                 yield name, first, rest
 
 

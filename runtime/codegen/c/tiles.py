@@ -23,7 +23,7 @@ from .text import Writer
 from .views import NotFusable
 
 FLOAT = 4  # bytes
-_PLANNED = (0,) * 10  # memory, and what `eg_plan` sets
+_PLANNED = (0,) * 12  # memory, and what `eg_plan` sets
 THREAD_WORK = 1 << 18  # products of numbers that a thread has to get at least
 
 
@@ -68,6 +68,15 @@ class Product:
         self.turned = operands.image is not None and operands.m > operands.n and not (then and then.whole_rows)
         if self.turned:
             operands, then = operands.exchanged(), then and then.exchanged()
+        image = operands.image
+        self.padding = array("q")  # an `eg_padding`
+        self._phases = array("q", image.phases if image else ())
+        if image is not None and image.padded is not None:
+            self.padding = array("q", [image.channels // image.groups, *image.sizes, *image.begins, *image.padded,
+                                       image.stride, len(image.phases), at(self._phases), *image.band])
+            if self.turned:  # one padded image at a time
+                starts = tuple(number % image.groups * image.elements for number in range(len(operands.starts)))
+                operands = replace(operands, left=replace(operands.left, batches=starts))
         self.operands, self.target, self.then = operands, target, then
         self.left, self.right = place[operands.left.tensor], place[operands.right.tensor]
         self.image = None if operands.image is None else self.left if self.turned else self.right
@@ -82,7 +91,7 @@ class Product:
     def run(self, addresses: Sequence[int], threads: int, packs: Packs) -> None:
         """Run it on arguments that lie at these addresses."""
         each, image = self.operands, self.operands.image
-        alone = image is not None and image.padded is not None  # one image at a time
+        alone = self.turned and bool(self.padding)  # one image at a time
         left, right = (self._packed(side, packs, addresses) if place in packs.fixed and place != self.image else None
                        for side, place in (("a", self.left), ("b", self.right)))
         table = self._table(left is not None, right is not None)
@@ -98,7 +107,8 @@ class Product:
             each.left.row, each.left.column, each.right.row, each.right.column, each.step,
             left is not None, right is not None, self.turned,
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
-            image.elements if image else 0,
+            image.elements if image else 0, image.run if image else 0,
+            at(self.padding) if self.padding and not self.turned else 0,
             bool(then and then.whole_rows), at(words) if then else 0, at(then.rows) if then else 0,
             at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
             threads, *_PLANNED])
@@ -110,17 +120,13 @@ class Product:
         if image is None or not alone:
             engine().eg_multiply(at(job))
             return
-        assert image.padded is not None
-        room = np.empty(image.elements, np.float32)
-        phases = array("q", image.phases)
-        side = 0 if self.turned else 1
-        source, rows = job[side], job[7]
-        job[side] = address_of(room)
+        room = np.empty(image.groups * image.elements, np.float32)
+        source, rows = job[0], job[7]
+        job[0] = address_of(room)
         for number in range(len(each.starts) // image.groups):
-            padding = array("q", [source + number * image.channels * prod(image.sizes) * FLOAT, job[side],
-                                  image.channels, *image.sizes, *image.begins, *image.padded, image.stride,
-                                  len(phases), at(phases), threads])
-            engine().eg_pad(at(padding))
+            padded = array("q", [at(self.padding), source + number * image.channels * prod(image.sizes) * FLOAT, job[0],
+                                 image.channels, threads])
+            engine().eg_pad(at(padded))
             job[7] = rows + number * image.groups * table.strides[0]
             engine().eg_multiply(at(job))
 

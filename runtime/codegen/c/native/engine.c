@@ -43,6 +43,62 @@ static void eg_part(void* work, eg_index number) {
 
 void eg_run(const eg_launch* launch) { eg_parallel(eg_part, (void*)launch, launch->parts, launch->threads); }
 
+static eg_index eg_least(eg_index a, eg_index b) { return a < b ? a : b; }
+static eg_index eg_parts_of(eg_index size, eg_index part) { return (size + part - 1) / part; }
+
+// Images of `channels` planes of `sizes` (three dimensions) into zeros of `room`, `begins` from the start. Row-major; a
+// row of the room holds, for each of `phases`, the columns that are `stride` apart from there on. Windows of a row of
+// the result (`line` positions) are `step` apart along `axis` of the room (0 or 1), and reach over `reach` of it.
+typedef struct {
+  eg_index channels, sizes[3], begins[3], room[3], stride, count;
+  const eg_index* phases;
+  eg_index axis, line, step, reach;
+} eg_padding;
+
+// to[i] = from[i * stride]. What may be read and written: `readable` from `from`, `writable` from `to`.
+static void eg_pick(const float* from, eg_index stride, eg_index count, float* to, eg_index readable,
+                    eg_index writable) {
+  eg_index i = 0;
+  if (stride == 1) {
+    memcpy(to, from, count * sizeof(float));
+    return;
+  }
+  if (stride == 2)
+    for (; i < count && 2 * (i + EG_VL) <= readable && i + EG_VL <= writable; i += EG_VL) {
+      const eg_vector* const pair = (const eg_vector*)(from + 2 * i);
+      *(eg_vector*)(to + i) = EG_MIXED(pair[0], pair[1], EG_EVEN);
+    }
+  for (; i < count; ++i) to[i] = from[i * stride];
+}
+
+// Of one plane what lies at [first, last) along the axis.
+static void eg_pad_lines(const eg_padding* job, const float* image, eg_index plane, eg_index first, eg_index last,
+                         float* to) {
+  const eg_index* const room = job->room;
+  const eg_index size = job->sizes[2], width = room[2] / job->count, lines = job->sizes[0] * job->sizes[1];
+  const eg_index high = job->axis ? last - first : room[1], rows = job->axis ? high : (last - first) * high;
+  const float* const from = image + plane * lines * size;
+  float* const end = to + rows * room[2];
+  for (eg_index row = 0; row < rows; ++row) {
+    const eg_index z = job->axis ? 0 : first + row / high, y = job->axis ? first + row : row % high;
+    const eg_index d = z - job->begins[0], h = y - job->begins[1], line = d * job->sizes[1] + h;
+    const int inside = d >= 0 && d < job->sizes[0] && h >= 0 && h < job->sizes[1];
+    for (eg_index f = 0; f < job->count; ++f, to += width) {
+      // The columns before, before + stride, ... of this line.
+      const eg_index begin = job->phases[f] - job->begins[2];
+      const eg_index before = eg_least(begin < 0 ? eg_parts_of(-begin, job->stride) : 0, width);
+      const eg_index start = begin + before * job->stride;
+      eg_index length = 0;
+      if (inside && start < size) length = eg_least(eg_parts_of(size - start, job->stride), width - before);
+      memset(to, 0, before * sizeof(float));
+      if (length)
+        eg_pick(from + line * size + start, job->stride, length, to + before, (lines - line) * size - start,
+                end - to - before);
+      memset(to + before + length, 0, (width - before - length) * sizeof(float));
+    }
+  }
+}
+
 // C = A B for each of `batches`, then (where there is one) a kernel over what was just computed. `table` has a row for
 // each batch: bytes that A, B, C and the kernel's pointers are moved by. `turned`: what lies `c_step` apart in C are
 // its columns; tiles are turned around when they are done.
@@ -57,6 +113,8 @@ typedef struct {
   // Not NULL: B[k, n] = b[places[k] + positions[n]]; or A[m, k] = a[places[k] + positions[m]] if C is turned.
   const eg_index *places, *positions;
   eg_index elements;                                   // of such an image, which nothing is read beyond
+  eg_index run;                                        // positions that follow each other
+  const eg_padding* padding;                           // what each tile does to its part of b before, or NULL
   eg_index whole_rows;                                 // the kernel needs all columns at once
   const eg_launch* then;                               // or NULL
   const eg_index *row_steps, *column_steps;            // bytes of its pointers for a row, a column
@@ -64,11 +122,10 @@ typedef struct {
   eg_index threads;
   char* memory;                                        // as `eg_plan` says
   eg_index rows, columns, row_tiles, column_tiles, serial;  // set here and below
-  eg_index left_at, turned_at, buffers_at, room;       // bytes: where things lie in the memory of a thread
+  eg_index left_at, turned_at, buffers_at, image_at, room;  // bytes: where things lie in the memory of a thread
+  eg_index band;                                       // elements of a channel that a tile pads at most
 } eg_product;
 
-static eg_index eg_least(eg_index a, eg_index b) { return a < b ? a : b; }
-static eg_index eg_parts_of(eg_index size, eg_index part) { return (size + part - 1) / part; }
 
 // Rows of a panel of A: evenly, so that the last panel is not nearly empty.
 eg_index eg_height(eg_index m) { return m ? eg_parts_of(m, eg_parts_of(m, EG_MR)) : 1; }
@@ -106,6 +163,8 @@ typedef struct {
   const float *a, *b;
   float* c;
   eg_index step;  // of the rows of c
+  const eg_index* places;
+  eg_index elements;
 } eg_tile;
 
 #define EG_SLACK (2 * EG_NR)  // elements that copies of whole vectors may write beyond the last panel
@@ -118,11 +177,11 @@ static void eg_left(const eg_product* job, const eg_tile* tile, eg_index first, 
   }
   for (eg_index row = 0; row < tile->rows; row += tile->height, room += depth * tile->height) {
     const eg_index rows = eg_least(tile->height, tile->rows - row);
-    const eg_index *const places = job->places + first, *const positions = job->positions + tile->row + row;
+    const eg_index *const places = tile->places + first, *const positions = job->positions + tile->row + row;
     if (tile->height <= EG_VL)
-      eg_gather(1, tile->a, job->elements, places, positions, depth, rows, tile->height, room);
+      eg_gather(1, tile->a, tile->elements, places, positions, depth, rows, tile->height, room);
     else
-      eg_gather(EG_NV, tile->a, job->elements, places, positions, depth, rows, tile->height, room);
+      eg_gather(EG_NV, tile->a, tile->elements, places, positions, depth, rows, tile->height, room);
   }
 }
 
@@ -132,12 +191,14 @@ static const float* eg_right(const eg_product* job, const eg_tile* tile, eg_inde
   const eg_index column = tile->column + j, width = eg_least(EG_NR, tile->columns - j);
   if (job->b_packed) return tile->b + (column / EG_NR * job->k + first) * EG_NR;
   if (job->places && !job->turned)
-    eg_gather(EG_NV, tile->b, job->elements, job->places + first, job->positions + column, depth, width, EG_NR,
+    eg_gather(EG_NV, tile->b, tile->elements, tile->places + first, job->positions + column, depth, width, EG_NR,
               panel);
   else
     eg_pack_right(tile->b + column * job->b_column, job->b_row, job->b_column, first, depth, width, panel);
   return panel;
 }
+
+static eg_index eg_lines(eg_index floats) { return (floats * (eg_index)sizeof(float) + 63) / 64 * 64; }
 
 // A place in the memory of this thread.
 static char* eg_own(const eg_product* job, eg_index at) { return job->memory + eg_self * job->room + at; }
@@ -168,6 +229,92 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
   }
 }
 
+// A tile's part of the image, padded, in the memory of this thread.
+static void eg_band(const eg_product* job, eg_tile* tile) {
+  const eg_padding* const padding = job->padding;
+  const eg_index across = padding->axis ? 1 : padding->room[1], line = across * padding->room[2];
+  const eg_index first = tile->column / padding->line * padding->step;
+  const eg_index last = (tile->column + tile->columns - 1) / padding->line * padding->step + padding->reach;
+  float* const image = (float*)eg_own(job, job->image_at);
+  eg_index* const places = (eg_index*)(image + (eg_lines(padding->channels * job->band) / (eg_index)sizeof(float)));
+  const eg_index plane = padding->room[0] * padding->room[1] * padding->room[2], each = job->k / padding->channels;
+  for (eg_index channel = 0; channel < padding->channels; ++channel)
+    eg_pad_lines(padding, tile->b, channel, first, last, image + channel * job->band);
+  for (eg_index p = 0; p < job->k; ++p) places[p] = job->places[p] - p / each * (plane - job->band) - first * line;
+  tile->b = image;
+  tile->places = places;
+  tile->elements = padding->channels * job->band;
+}
+
+// One row of A, one image: sums of shifted images. Lines that lie near each other are computed together, with what is
+// between them.
+static int eg_is_direct(const eg_product* job) { return job->m == 1 && job->places && !job->turned; }
+
+#define EG_GAP 9      // places between the last position of a line and the first of the next one, at most
+#define EG_CHUNK (8 * EG_VL)
+
+EG_INLINE void eg_shifted(const int vectors, const float* image, const eg_index* places, eg_index depth,
+                          const float* weights, float* to) {
+  eg_vector sums[8];
+#pragma GCC unroll 8
+  for (int v = 0; v < vectors; ++v) sums[v] = (eg_vector){0};
+  for (eg_index p = 0; p < depth; ++p) {
+    const float* const from = image + places[p];
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; ++v) sums[v] += weights[p] * *(const eg_vector*)(from + v * EG_VL);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < vectors; ++v) *(eg_vector*)(to + v * EG_VL) = sums[v];
+}
+
+// Sums at the next `length` places or less of them; how many. `readable`: places at which whole vectors may be read.
+static eg_index eg_next_sums(const eg_tile* tile, eg_index depth, const float* image, eg_index length,
+                             eg_index readable, float* to) {
+  if (length > 4 * EG_VL && readable >= 8 * EG_VL) {
+    eg_shifted(8, image, tile->places, depth, tile->a, to);
+    return eg_least(length, 8 * EG_VL);
+  }
+  if (length > 2 * EG_VL && readable >= 4 * EG_VL) {
+    eg_shifted(4, image, tile->places, depth, tile->a, to);
+    return eg_least(length, 4 * EG_VL);
+  }
+  if (length > EG_VL && readable >= 2 * EG_VL) {
+    eg_shifted(2, image, tile->places, depth, tile->a, to);
+    return eg_least(length, 2 * EG_VL);
+  }
+  if (readable >= EG_VL) {
+    eg_shifted(1, image, tile->places, depth, tile->a, to);
+    return eg_least(length, EG_VL);
+  }
+  float sum = 0.0f;
+  for (eg_index p = 0; p < depth; ++p) sum += tile->a[p] * image[tile->places[p]];
+  *to = sum;
+  return 1;
+}
+
+static void eg_direct(const eg_product* job, const eg_tile* tile) {
+  const eg_index *const positions = job->positions + tile->column, run = job->run, phase = tile->column % run;
+  float sums[EG_CHUNK] __attribute__((aligned(64)));
+  eg_index furthest = tile->places[0];
+  for (eg_index p = 1; p < job->k; ++p) furthest = tile->places[p] > furthest ? tile->places[p] : furthest;
+  for (eg_index j = 0; j < tile->columns;) {
+    eg_index end = eg_least(j + run - (phase + j) % run, tile->columns);
+    while (end < tile->columns && positions[end] - positions[end - 1] <= EG_GAP)
+      end = eg_least(end + run, tile->columns);
+    for (eg_index place = positions[j]; j < end;) {
+      const eg_index done = eg_next_sums(tile, job->k, tile->b + place, positions[end - 1] + 1 - place,
+                                         tile->elements - furthest - place, sums);
+      while (j < end && positions[j] < place + done) {
+        eg_index count = eg_least(run - (phase + j) % run, end - j);
+        count = eg_least(count, place + done - positions[j]);
+        memcpy(tile->c + j, sums + positions[j] - place, count * sizeof(float));
+        j += count;
+      }
+      place += done;
+    }
+  }
+}
+
 static void eg_compute(void* work, eg_index number) {
   const eg_product* const job = work;
   const eg_index column_tile = number % job->column_tiles, row_tile = number / job->column_tiles % job->row_tiles;
@@ -177,7 +324,8 @@ static void eg_compute(void* work, eg_index number) {
   eg_tile tile = {.number = number, .row = row, .rows = eg_least(job->rows, job->m - row), .column = column,
                   .columns = eg_least(job->columns, job->n - column), .height = eg_height(job->m),
                   .a = (const float*)(job->a + offsets[0]), .b = (const float*)(job->b + offsets[1]),
-                  .c = (float*)(job->c + offsets[2]), .step = job->c_step};
+                  .c = (float*)(job->c + offsets[2]), .step = job->c_step, .places = job->places,
+                  .elements = job->elements};
   tile.c += job->turned ? row + column * tile.step : row * tile.step + column;
   float* const c = tile.c;
   if (job->a_packed)
@@ -188,7 +336,11 @@ static void eg_compute(void* work, eg_index number) {
     tile.step = job->columns;
     tile.c = (float*)eg_own(job, job->turned_at);
   }
-  eg_sums(job, &tile);
+  if (job->padding) eg_band(job, &tile);
+  if (eg_is_direct(job))
+    eg_direct(job, &tile);
+  else
+    eg_sums(job, &tile);
   if (job->turned) eg_turned(tile.c, tile.step, tile.rows, tile.columns, tile.rows, c, job->c_step);
   if (!job->then) return;
   void* pointers[EG_MOST_POINTERS];
@@ -205,8 +357,6 @@ static void eg_compute(void* work, eg_index number) {
 #define EG_SHARE 12              // of the elements of A, B and C: those of A in one block of rows
 #define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
-
-static eg_index eg_lines(eg_index floats) { return (floats * (eg_index)sizeof(float) + 63) / 64 * 64; }
 
 // How the product is cut into tiles, and the bytes of memory that it needs for each thread: a panel of B, rows of A,
 // what is to be turned around, row buffers.
@@ -239,11 +389,20 @@ eg_index eg_plan(eg_product* job) {
   job->column_tiles = eg_parts_of(panels, width);
   const eg_index deepest = eg_parts_of(job->k, eg_parts_of(job->k, EG_KC));
   const eg_index rows = eg_least(job->rows, eg_parts_of(job->m, height) * height);
-  job->left_at = job->b_packed ? 0 : eg_lines(deepest * EG_NR + EG_SLACK);
+  const int direct = eg_is_direct(job);
+  job->left_at = job->b_packed || direct ? 0 : eg_lines(deepest * EG_NR + EG_SLACK);
   job->turned_at = job->left_at;
-  if (!job->a_packed) job->turned_at += eg_lines(rows * (job->column_tiles > 1 ? job->k : deepest) + EG_SLACK);
+  if (!job->a_packed && !direct) job->turned_at += eg_lines(rows * (job->column_tiles > 1 ? job->k : deepest) + EG_SLACK);
   job->buffers_at = job->turned_at + (job->turned ? eg_lines(rows * job->columns) : 0);
-  job->room = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  job->room = job->image_at;
+  if (job->padding) {
+    const eg_padding* const padding = job->padding;
+    const eg_index lines = (job->columns + padding->line - 2) / padding->line;  // ends of lines in a tile, at most
+    const eg_index high = eg_least(lines * padding->step + padding->reach, padding->room[padding->axis]);
+    job->band = high * (padding->axis ? 1 : padding->room[1]) * padding->room[2];
+    job->room += eg_lines(padding->channels * job->band) + eg_lines(2 * job->k);
+  }
   return job->room;
 }
 
@@ -264,59 +423,21 @@ void eg_pack_b(const float* b, eg_index row_step, eg_index column_step, eg_index
     eg_pack_right(b + j * column_step, row_step, column_step, 0, k, eg_least(EG_NR, n - j), to);
 }
 
-// Planes of `sizes` (three dimensions) into zeros of `room`, `begins` from the start. Row-major; a row of the room
-// holds, for each of `phases`, the columns that are `stride` apart from there on.
+// All planes of an image into `to`.
 typedef struct {
+  const eg_padding* padding;
   const float* from;
   float* to;
-  eg_index planes, sizes[3], begins[3], room[3], stride, count;
-  const eg_index* phases;
-  eg_index threads;
-} eg_padding;
-
-// to[i] = from[i * stride]. What may be read and written: `readable` from `from`, `writable` from `to`.
-static void eg_pick(const float* from, eg_index stride, eg_index count, float* to, eg_index readable,
-                    eg_index writable) {
-  eg_index i = 0;
-  if (stride == 1) {
-    memcpy(to, from, count * sizeof(float));
-    return;
-  }
-  if (stride == 2)
-    for (; i < count && 2 * (i + EG_VL) <= readable && i + EG_VL <= writable; i += EG_VL) {
-      const eg_vector* const pair = (const eg_vector*)(from + 2 * i);
-      *(eg_vector*)(to + i) = EG_MIXED(pair[0], pair[1], EG_EVEN);
-    }
-  for (; i < count; ++i) to[i] = from[i * stride];
-}
+  eg_index planes, threads;
+} eg_padded;
 
 static void eg_pad_plane(void* work, eg_index plane) {
-  const eg_padding* const job = work;
-  const eg_index* const room = job->room;
-  const eg_index size = job->sizes[2], width = room[2] / job->count, lines = job->sizes[0] * job->sizes[1];
-  const float* const from = job->from + plane * lines * size;
-  float* to = job->to + plane * room[0] * room[1] * room[2];
-  float* const end = to + room[0] * room[1] * room[2];
-  for (eg_index z = 0; z < room[0]; ++z)
-    for (eg_index y = 0; y < room[1]; ++y) {
-      const eg_index d = z - job->begins[0], h = y - job->begins[1], line = d * job->sizes[1] + h;
-      const int inside = d >= 0 && d < job->sizes[0] && h >= 0 && h < job->sizes[1];
-      for (eg_index f = 0; f < job->count; ++f, to += width) {
-        // The columns first, first + stride, ... of this line.
-        const eg_index first = job->phases[f] - job->begins[2];
-        const eg_index before = eg_least(first < 0 ? eg_parts_of(-first, job->stride) : 0, width);
-        const eg_index start = first + before * job->stride;
-        eg_index length = 0;
-        if (inside && start < size) length = eg_least(eg_parts_of(size - start, job->stride), width - before);
-        memset(to, 0, before * sizeof(float));
-        eg_pick(from + line * size + start, job->stride, length, to + before, (lines - line) * size - start,
-                end - to - before);
-        memset(to + before + length, 0, (width - before - length) * sizeof(float));
-      }
-    }
+  const eg_padded* const job = work;
+  const eg_index* const room = job->padding->room;
+  eg_pad_lines(job->padding, job->from, plane, 0, room[job->padding->axis], job->to + plane * room[0] * room[1] * room[2]);
 }
 
-void eg_pad(const eg_padding* job) { eg_parallel(eg_pad_plane, (void*)job, job->planes, job->threads); }
+void eg_pad(const eg_padded* job) { eg_parallel(eg_pad_plane, (void*)job, job->planes, job->threads); }
 
 #if defined(__GLIBC__)
 #include <malloc.h>
