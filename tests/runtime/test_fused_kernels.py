@@ -267,3 +267,13 @@ def test_a_text_that_no_compiler_takes_is_an_error(tmp_path: Path, monkeypatch: 
     with pytest.raises(ExecutionFailed, match="refused"):
         compiler.compiled("k", "this is no C", False)
     assert not list(tmp_path.iterdir())
+
+
+def test_as_many_pieces_as_a_kernel_may_have() -> None:
+    """Rows of their own sizes behind rows of the result: names of loops stay apart."""
+    count = 16
+    inputs = ", ".join(f"x{each}: float32[9, {each + 2}]" for each in range(count))
+    graph = parse_graph(f'graph "g" opset 20 ({inputs}) -> (y) {{\n'
+                        f'c = Concat({", ".join(f"x{each}" for each in range(count))}, axis=1)\ny = Neg(c)\n}}')
+    arrays = [np.full((9, each + 2), each, np.float32) for each in range(count)]
+    np.testing.assert_array_equal(FusedKernel(graph)(*arrays)[0], -np.concatenate(arrays, axis=1))

@@ -25,6 +25,7 @@ _CHEAP = 2  # instructions: what costs more to compute than this is kept for lat
 _STARTS = {"sum": "ReduceSum", "product": "ReduceProd", "larger": "ReduceMax", "smaller": "ReduceMin"}
 _COMBINED = {"sum": "{0} + {1}", "product": "{0} * {1}", "larger": "eg_max({0}, {1})", "smaller": "eg_min({0}, {1})"}
 _CLAUSES = {"sum": "+", "product": "*"}
+_PIECES = "cdefghijCDEFGHIJ"  # names of the loops of each piece: r is that of rows, others begin names of values
 _ROW, _OUTER, _INNER = 0, 1, 2  # where an item is computed: once for a row, outside of the innermost loop, inside
 BUFFER = ""  # the tensor of a pointer to a row buffer
 FAULT = "!"  # that of a pointer to a number which is 0 as long as every index lies on its axis
@@ -149,7 +150,7 @@ class _Piece:
 
     def __init__(self, writer: Writer, lowered: Lowering, index: int, rows: tuple[int, ...]) -> None:
         self.writer, self.lowered, self.items = writer, lowered, lowered.items
-        self.prefix = chr(ord("c") + index)
+        self.prefix = _PIECES[index]
         every = {*lowered.domain.loops, *(lowered.columns or ())}
         order = [*lowered.domain.loops, *(loop for loop in lowered.columns or () if loop not in lowered.domain.loops)]
         self.columns = tuple(loop for loop in order if loop in every - set(rows))
