@@ -200,8 +200,9 @@ def _scanned(graph: onnx.GraphProto) -> Iterator[tuple[onnx.GraphProto, onnx.Val
 
 
 def _gives_iteration(graph: onnx.GraphProto) -> bool:
-    """Whether a Loop has its iteration number as a scan output without a node between."""
-    return any(each.name == body.input[0].name for body, each in _scanned(graph))
+    """Whether a Loop gives its iteration number, as a state or a scan output, without a node between."""
+    bodies = (each.g for node in _nodes(graph) if node.op_type == "Loop" for each in node.attribute if each.HasField("g"))
+    return any(each.name == body.input[0].name for body in bodies for each in body.output)
 
 
 def session_apart(model: onnx.ModelProto) -> Run:

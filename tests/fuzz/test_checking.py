@@ -51,6 +51,18 @@ def test_a_loop_that_gives_its_iteration_number(scan: str, asked: bool) -> None:
             session(model)({})
 
 
+@pytest.mark.parametrize("state, asked", [("i", False), ("t", True)])
+def test_a_loop_that_ends_with_its_iteration_number(state: str, asked: bool) -> None:
+    body = f"body=graph (i: int64[], c: bool[], s: int64[]) -> (d, {state}) {{ d = Identity(c) t = Identity(i) }}"
+    model = to_model_proto(parse_graph(
+        f'graph "g" opset 18 (s: int64[]) -> (y) {{ m = constant int64[] 2 y = Loop(m, , s, {body}) }}'))
+    if asked:
+        assert session(model)({"s": np.array(7)})["y"] == 1
+    else:
+        with pytest.raises(NotImplementedError, match="ONNX Runtime"):  # it gives 2
+            session(model)({"s": np.array(7)})
+
+
 @pytest.mark.parametrize("seed, kind", [(500225, "functions"), (501362, "mixed")])
 def test_a_model_that_nothing_runs_is_invalid(seed: int, kind: str, tmp_path: Path) -> None:
     graph, precision, objective = case(seed, kind)
