@@ -201,7 +201,8 @@ def _scanned(graph: onnx.GraphProto) -> Iterator[tuple[onnx.GraphProto, onnx.Val
 
 def _gives_iteration(graph: onnx.GraphProto) -> bool:
     """Whether a Loop gives its iteration number, as a state or a scan output, without a node between."""
-    bodies = (each.g for node in _nodes(graph) if node.op_type == "Loop" for each in node.attribute if each.HasField("g"))
+    loops = (node for node in _nodes(graph) if node.op_type == "Loop")
+    bodies = (each.g for node in loops for each in node.attribute if each.HasField("g"))
     return any(each.name == body.input[0].name for body in bodies for each in body.output)
 
 
