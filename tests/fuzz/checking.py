@@ -248,8 +248,8 @@ def reference(model: onnx.ModelProto) -> Run:
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     if opset < 14 and any(node.op_type == "BatchNormalization" for node in model.graph.node):
         raise NotImplementedError("the reference evaluator mixes the mean of the batch into that of the model")
-    if any(not each.type.tensor_type.shape.dim for _, each in _scanned(model.graph)):
-        raise NotImplementedError("the reference evaluator stacks scalars, the scan outputs of a Loop, as [n, 1]")
+    if any(len(each.type.tensor_type.shape.dim) != 1 for _, each in _scanned(model.graph)):
+        raise NotImplementedError("the reference evaluator stacks scan outputs of a Loop right at rank 1 alone")
     made = ReferenceEvaluator(model, new_ops=[GlobalMaxPool])
     names = [each.name for each in model.graph.output]
     loses = any(node.op_type in ("AveragePool", "Resize") for node in model.graph.node)

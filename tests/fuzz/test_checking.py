@@ -42,13 +42,26 @@ def test_onnx_runtime_is_not_asked_for_a_maximum_of_nan() -> None:
 @pytest.mark.parametrize("scan, asked", [("i", False), ("t", True)])
 def test_a_loop_that_gives_its_iteration_number(scan: str, asked: bool) -> None:
     model = to_model_proto(parse_graph(f'graph "g" opset 18 () -> (y) {{ {LOOP % scan} }}'))
-    with pytest.raises(NotImplementedError, match="stacks scalars"):
+    with pytest.raises(NotImplementedError, match="stacks scan outputs"):
         reference(model)({})  # it gives [[0], [1]]
     if asked:
         assert session(model)({})["y"].tolist() == [0, 1]
     else:
         with pytest.raises(NotImplementedError, match="ONNX Runtime"):
             session(model)({})
+
+
+@pytest.mark.parametrize("dims, asked", [("", False), ("2", True), ("2, 3", False)])
+def test_the_reference_evaluator_is_asked_for_scan_outputs_of_rank_1(dims: str, asked: bool) -> None:
+    body = "body=graph (i: int64[], c: bool[]) -> (d, t) { d = Identity(c) t = Identity(x) }"
+    model = to_model_proto(parse_graph(
+        f'graph "g" opset 18 (x: float32[{dims}]) -> (y) {{ m = constant int64[] 3 k = constant bool[] true '
+        f"y = Loop(m, k, {body}) }}"))
+    if asked:
+        assert reference(model)({"x": np.zeros(2, np.float32)})["y"].shape == (3, 2)
+    else:
+        with pytest.raises(NotImplementedError, match="rank 1"):  # it gives [3, 1], and [6, 3]
+            reference(model)
 
 
 @pytest.mark.parametrize("state, asked", [("i", False), ("t", True)])
