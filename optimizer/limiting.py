@@ -13,7 +13,8 @@ from . import journal
 from .context import Context
 from .finalists import INPUT, Finalist, Outcome, measure_whole, numbered
 from .journaling import step
-from .recompute import Plan, within
+from .recompute import within
+from .recompute_search import Plan
 from .replay import replay
 
 RULE = "recompute"

@@ -37,7 +37,7 @@ from graphs.ir import Graph
 from graphs.wording import counted
 from optimizer import optimize
 from optimizer.normalize import normalize
-from optimizer.recompute import within
+from optimizer.recompute import chosen, plans
 from scripts.training_plot import Line, plot
 from scripts.training_steps import CASES, RATE, TrainingCase
 
@@ -146,8 +146,9 @@ def limited(step: Graph, feeds: Mapping[str, np.ndarray], sizes: dict[str, int],
     costs = NodeCosts(resolve(TARGETS[0]), Timings(timings), sizes, opset=plain.opset)
     whole, live = sum(costs.node_in(plain, node).seconds for node in plain.nodes), peak_activation_bytes(step, sizes)
     graphs, limits = {}, [Limit(1.0, live, 0, 0.0, resident(step, feeds, folder))]
+    found = plans(plain, sizes, lambda node: costs.node_in(plain, node).seconds)
     for share in SHARES:
-        made, plan = within(plain, sizes, share * live, lambda node: costs.node_in(plain, node).seconds)
+        made, plan = chosen(plain, found, sizes, share * live)
         graphs[f"limit {share:.0%}"] = made
         limits.append(Limit(share, plan.peak, plan.recomputed, plan.seconds / whole, resident(made, feeds, folder)))
     return graphs, limits
