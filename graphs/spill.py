@@ -1,18 +1,22 @@
-"""Large arrays that were computed, in temporary files instead of memory.
+"""Large arrays in temporary files instead of memory: weights that lie inside a model file, and folded ones.
 
-A folded weight is as large as what it was folded from. Mapped from a file, it takes memory only while it is read, and
-the system may take that back. The files have no name and end with the process; they lie in `$TMPDIR`.
+Mapped from a file, a weight takes memory only while it is read, and the system may take that back. The files have no
+name and end with the process; they lie in `$TMPDIR`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
+import os
 import tempfile
 import threading
+from functools import lru_cache
+from typing import IO
 
 import numpy as np
 
-LEAST_BYTES = 8 << 20  # a smaller array stays in memory
+LEAST_BYTES = 1 << 20  # a smaller array stays in memory
 _SEGMENT = 256 << 20  # bytes of one file: few files for many arrays
 _PAGE = mmap.PAGESIZE
 
@@ -22,16 +26,22 @@ class _Segments:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._file: IO[bytes] | None = None
         self._map: mmap.mmap | None = None
         self._used = 0
 
     def place(self, size: int) -> np.ndarray:
         """Room for `size` bytes. Raises OSError where the disk has none."""
         with self._lock:
-            if self._map is None or self._used + size > len(self._map):
-                with tempfile.TemporaryFile(prefix="egraft-") as file:
-                    file.truncate(max(_SEGMENT, size))
-                    self._map, self._used = mmap.mmap(file.fileno(), 0), 0
+            if self._file is None or self._map is None or self._used + size > len(self._map):
+                if self._file is not None:
+                    self._file.close()  # its map holds what lies in it
+                self._file = self._map = None
+                self._file = tempfile.TemporaryFile(prefix="egraft-")  # noqa: SIM115
+                self._file.truncate(max(_SEGMENT, size))
+                self._map, self._used = mmap.mmap(self._file.fileno(), 0), 0
+            if hasattr(os, "posix_fallocate"):  # without it a full disk would end the process at the first write
+                os.posix_fallocate(self._file.fileno(), self._used, size)
             start, self._used = self._used, -(-(self._used + size) // _PAGE) * _PAGE
             return np.frombuffer(self._map, np.uint8, size, start)
 
@@ -43,14 +53,26 @@ def spilled(array: np.ndarray) -> np.ndarray:
     """The array, or an equal one in a file if it is large. Whoever gets it does not write into it."""
     if array.nbytes < LEAST_BYTES or array.dtype.hasobject or is_mapped(array):
         return array
-    try:
-        room = _segments.place(array.nbytes)
-    except OSError:  # no room, or no folder for temporary files: it stays in memory, as it would without this module
+    place = _placed(array.nbytes)
+    if place is None:
         return array
-    found = room.view(array.dtype).reshape(array.shape)
+    found = place.view(array.dtype).reshape(array.shape)
     np.copyto(found, array)
     let_go(found)
     return found
+
+
+def room(size: int) -> np.ndarray:
+    """An array of `size` bytes to write into: in a file if it is large. After that, `let_go` gives its memory back."""
+    place = _placed(size) if size >= LEAST_BYTES else None
+    return np.empty(size, np.uint8) if place is None else place
+
+
+def _placed(size: int) -> np.ndarray | None:
+    try:
+        return _segments.place(size)
+    except OSError:  # no room, or no folder for temporary files: it stays in memory, as it would without this module
+        return None
 
 
 def is_mapped(array: np.ndarray) -> bool:
@@ -73,7 +95,24 @@ def let_go(array: np.ndarray) -> None:
 
 def _file_of(array: np.ndarray) -> mmap.mmap | None:
     base: object = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
     return base if isinstance(base, mmap.mmap) else None
+
+
+def trim() -> None:
+    """Give the system back what the C library keeps of freed memory (of glibc; elsewhere nothing is done).
+
+    A runtime that loads hundreds of MB of weights frees as much on the way, in pieces that are kept for later.
+    """
+    give_back = getattr(_libc(), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)
+
+
+@lru_cache(maxsize=1)
+def _libc() -> ctypes.CDLL | None:
+    try:
+        return ctypes.CDLL(None)
+    except (OSError, TypeError):  # no library of that kind
+        return None

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from cost_model.comparison import Comparison, Result
+from cost_model.joining import joined
 from cost_model.memory import peak_live_bytes
 from cost_model.signature import graph_digest
 from cost_model.targets import Unsupported
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.onnx_io import with_bodies
+from graphs.spill import trim
 from runtime.feeds import draw
 
 from .candidates import Improved
@@ -27,6 +29,7 @@ INPUT, NORMALIZED = "input", "normalized"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
 HELD_BYTES = 1 << 30  # of weights: runtimes hold them in memory of their own, once for each finalist
+TOGETHER_BYTES = 1 << 30  # of weights in the sessions that live at one time, as far as there are more than two
 SMALL_SECONDS = 1e-4  # a whole run in less is mostly overhead of the runtime, and of the clock
 PREDICTION_SLACK = 1.02  # sums of node times are not exact
 EQUAL_MEDIAN, EQUAL_HIGH = 0.03, 0.05  # how far above the input's time an "equal" may lie: median, upper limit
@@ -291,7 +294,8 @@ def measure_whole(entries: list[Finalist], context: Context,
     """The comparison, which finalists the target cannot run and why, and a note where nothing was measured.
 
     The first of the entries is the baseline and is called `INPUT`. A model of more than `HELD_BYTES` of weights is not
-    measured as a whole: its sessions would need a multiple of its size.
+    measured as a whole: its sessions would need a multiple of its size. Where those of all entries would hold more than
+    `TOGETHER_BYTES`, some at a time are measured beside the baseline, and the budget is divided.
     """
     if context.late("to measure all finalists", 0.7):
         return None, {}, "not measured as a whole: the timeout had passed"
@@ -303,17 +307,29 @@ def measure_whole(entries: list[Finalist], context: Context,
         feeds = measuring_feeds(entries[0].graph, context, sizes)
     except EgraftError as error:
         return None, {}, f"no inputs to measure with: {error.found}"
-    graphs = {entry.name: entry.graph for entry in entries}
+    parts = _at_a_time(entries, held)
+    settings = replace(context.effort.compare, budget=context.effort.compare.budget / len(parts))
     try:
-        comparison = context.target.compare(graphs, INPUT, feeds, threads=context.threads,
-                                            settings=context.effort.compare, timings=context.timings, look=look)
+        comparison = joined([context.target.compare(
+            {entry.name: entry.graph for entry in part}, INPUT, feeds, threads=context.threads, settings=settings,
+            timings=context.timings, look=look) for part in parts])
     except Unsupported as error:
         reason = " ".join(str(error).split())[:300]
         return None, {INPUT: reason}, f"the target cannot run the input: {reason}"
+    if held > LARGE_BYTES:
+        trim()  # of its sessions
     unsupported = dict(comparison.unsupported)
-    if len(graphs) - len(unsupported) < 2:
+    if len(entries) - len(unsupported) < 2:
         return None, unsupported, "no other finalist runs on the target"
     return comparison, unsupported, ""
+
+
+def _at_a_time(entries: list[Finalist], held: int) -> list[list[Finalist]]:
+    """The entries, cut into parts whose sessions fit into memory together; the first, the baseline, is in each."""
+    rivals = entries[1:]
+    most = max(2, TOGETHER_BYTES // max(held, 1)) - 1
+    count = max(1, -(-len(rivals) // most))
+    return [[entries[0], *rivals[start::count]] for start in range(count)]
 
 
 def measuring_feeds(graph: Graph, context: Context, sizes: Mapping[str, int]) -> Mapping[str, np.ndarray]:

@@ -17,6 +17,7 @@ import numpy as np
 from graphs.constants import Constant
 from graphs.dtypes import ONNX_NUMBER, name_of
 from graphs.ir import Graph
+from graphs.spill import trim
 from graphs.types import TensorType
 
 from ..costs import FREE, Cost, NodeSpec
@@ -24,7 +25,7 @@ from ..fingerprint import Fingerprint, onnxruntime_cpu
 from ..neighbourhoods import Kernel, Neighbourhood, from_note, joined, kernels_key, to_note
 from ..timings import Timings
 from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
-from .sharing import shared_model, shares_weights
+from .sharing import give_back, shared_model, shares_weights
 
 # Protocol buffers end at 2 GiB; larger models go through a file with external data.
 _PROTO_LIMIT = 1_900_000_000
@@ -121,6 +122,8 @@ class OnnxRuntimeCpu(MeasuredTarget):
             for name, value in _WRITTEN.items():
                 options.add_session_config_entry(name, value)
             self.session(graph, 1, options)
+            if shares_weights(graph):
+                trim()  # of that session
             model = onnx.load(options.optimized_model_filepath, load_external_data=False)
         return [Kernel(node.op_type, node.domain, tuple(node.input), tuple(node.output)) for node in model.graph.node]
 
@@ -137,6 +140,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
                 model, weights = shared_model(graph, options)
                 session = onnxruntime.InferenceSession(model, options, providers=list(self.providers))
                 session._egraft_weights = weights  # they must live as long as the session
+                give_back(graph)
                 return session
             if _weight_bytes(graph) <= _PROTO_LIMIT:
                 return onnxruntime.InferenceSession(proto_bytes(graph), options, providers=list(self.providers))

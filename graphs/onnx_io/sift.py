@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from ..spill import let_go, room
 from .stream import STREAMED_BYTES, varint
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types of protocol buffers
@@ -129,10 +130,11 @@ def _between(file: BinaryIO, start: int, stop: int) -> bytes:
 
 
 def _array(file: BinaryIO, place: _Field) -> np.ndarray:
-    found = np.empty(place.stop - place.start, np.uint8)
+    found = room(place.stop - place.start)
     file.seek(place.start)
     if file.readinto(found.data) != found.size:  # type: ignore[attr-defined]
         raise _Unusual
+    let_go(found)
     return found
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from cost_model.targets import find_target, sharing
 from graphs import zoo
+from graphs.builder import Builder
 from runtime.feeds import draw
 
 
@@ -25,3 +28,23 @@ def test_the_same_outputs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = runner.outputs()
     for key, array in expected.items():
         np.testing.assert_array_equal(found[key], array)
+
+
+def _private_bytes() -> int:
+    rows = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(rows["RssAnon"].split()[0]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell what memory is used")
+def test_a_table_of_rows_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "SHARED_BYTES", 1 << 20)
+    b = Builder("rows")
+    table = np.arange(8_000_000, dtype=np.float32).reshape(8000, 1000)
+    b.output(b.Gather(b.constant(table, "table"), b.input("i", "int64", ["n"]), axis=0), "y")
+    graph, target = b.graph(), find_target("onnxruntime:cpu")
+    feeds = {"i": np.array([3, 7999])}
+    target.prepare(zoo.build("bert-tiny"), draw(zoo.build("bert-tiny"), 0, {"batch": 1, "sequence": 4}))  # imports
+    before = _private_bytes()
+    runner = target.prepare(graph, feeds)
+    np.testing.assert_array_equal(runner.outputs()["y"], table[[3, 7999]])
+    assert _private_bytes() - before < table.nbytes // 2

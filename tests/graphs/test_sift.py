@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from graphs import load
+from graphs import load, spill
 from graphs.errors import EgraftError
 from graphs.onnx_io import files, proto_bytes
 from graphs.onnx_io.sift import sift
@@ -54,6 +54,17 @@ def test_large_weights_do_not_pass_through_the_message(tmp_path: Path) -> None:
     assert found is not None and sorted(found.weights) == [0, 2] and len(found.message) < 2000
     names = [each.name for each in onnx.ModelProto.FromString(found.message).graph.initializer]
     assert names == ["w", "b", "v"]
+
+
+def test_large_weights_lie_in_a_mapped_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_SIFTED_BYTES", 0)
+    monkeypatch.setattr(spill, "LEAST_BYTES", 4 * SIDE * SIDE)
+    (tmp_path / "m.onnx").write_bytes(model().SerializeToString())
+    constants = load(tmp_path / "m.onnx").constants
+    assert {name: spill.is_mapped(constant.array) for name, constant in constants.items()} == {
+        "w": True, "v": True, "b": False}
+    assert constants["w"].array.flags.aligned
+    np.testing.assert_array_equal(constants["w"].array.ravel(), np.arange(SIDE * SIDE, dtype=np.float32))
 
 
 def test_both_ways_read_the_same() -> None:

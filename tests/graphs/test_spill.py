@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 
 import numpy as np
 import pytest
 
 from graphs import spill
-from graphs.spill import is_mapped, let_go, spilled
+from graphs.spill import is_mapped, let_go, room, spilled
 
 
 @pytest.fixture(autouse=True)
@@ -52,3 +53,16 @@ def test_without_room_they_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     array = np.zeros(1000)
     assert spilled(array) is array
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system cannot reserve room")
+def test_a_disk_that_is_full_is_told_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = spilled(np.ones(1000))
+
+    def full(*_: object) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    array = np.zeros(1000)
+    assert spilled(array) is array and not is_mapped(room(8000)) and is_mapped(kept)
+    assert room(8000).nbytes == 8000

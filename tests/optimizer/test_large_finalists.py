@@ -1,0 +1,53 @@
+"""Finalists of a large model: so many sessions at a time as fit into memory, and the same choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost_model.targets.base import Runner
+from graphs.ir import Graph
+from optimizer import finalists
+from optimizer.finalists import INPUT, Finalist, race
+from tests.optimizer.test_finalists import BEFORE, HEAD, MICROSECOND, Scripted, context_of, graph_of
+
+RIVALS = {op: f"{HEAD} y = {op}(x) }}" for op in ("Relu", "Neg", "Abs")}
+TIMES = {"Relu": 9.5, "Neg": 8.0, "Abs": 9.0}
+
+
+class Counting(Scripted):
+    """Knows how many sessions live."""
+
+    live = most = 0
+
+    def prepare(self, graph: Graph, feeds: Mapping[str, np.ndarray], threads: int = 1) -> Runner:
+        runner = super().prepare(graph, feeds, threads)
+        self.live += 1
+        self.most = max(self.most, self.live)
+
+        def close() -> None:
+            self.live -= 1
+
+        return Runner(runner.run, runner.outputs, close)
+
+
+@pytest.mark.parametrize(("together", "most"), [(2, 2), (3, 3), (1 << 30, 4)])
+def test_sessions_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int, most: int) -> None:
+    monkeypatch.setattr(finalists, "TOGETHER_BYTES", together)  # a graph without weights counts as one byte
+    target = Counting({BEFORE: [(10.0,)], **{text: [(TIMES[op],)] for op, text in RIVALS.items()}})
+    entries = [Finalist(INPUT, graph_of(BEFORE), list)]
+    entries += [Finalist(op, graph_of(text), list, TIMES[op] * MICROSECOND) for op, text in RIVALS.items()]
+    context = context_of(tmp_path / "t.db", target)
+    outcome = race(entries, context, 10 * MICROSECOND)
+    assert target.most == most and target.live == 0
+    assert [entry.name for entry in outcome.ranked] == ["Neg", "Abs", "Relu", INPUT]
+    assert outcome.comparison is not None
+    found = {name: each.ratio for name, each in outcome.comparison.results.items()}
+    assert found == pytest.approx({INPUT: 1.0, "Relu": 0.95, "Neg": 0.8, "Abs": 0.9})
+    sessions = target.sessions.total()
+    again = race(entries, context, 10 * MICROSECOND)  # all parts are in the database
+    assert again.comparison is not None and again.comparison.kind == "database"
+    assert again.comparison.results == outcome.comparison.results and target.sessions.total() == sessions
