@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphs.builder import Value
+from graphs.builder import Builder, Value
 
 from ._axes import apart, together
 from .expanded import expanded
@@ -136,28 +136,33 @@ def _attention(s: Site) -> Sequence[Value]:
 
 
 def rotated(s: Site, heads: int, angles: Sequence[Value]) -> Value:
-    """Pairs of features (a, c) of input 0 become (a cos - c sin, a sin + c cos).
-
-    `heads`: of an input of three axes. `angles`: cosines and sines, (batch or 1, length, half of what is turned).
-    """
+    """Input 0 rotated (see `turned`), with an axis of heads or without. `heads`: of an input of three axes."""
     b, flat = s.b, s.rank(0) == 3
-    x = apart(b, s[0], 2, heads) if flat else b.Transpose(s[0], perm=[0, 2, 1, 3])  # (batch, length, heads, size)
+    x = apart(b, s[0], 2, heads) if flat else b.Transpose(s[0], perm=[0, 2, 1, 3])
     width = int(s.attrs["rotary_embedding_dim"])  # type: ignore[call-overload]
-    turned = b.Slice(x, starts=[0], ends=[width], axes=[3]) if width else x
+    y = turned(b, x, angles, width, bool(s.attrs["interleaved"]))
+    return reshape_to(b, y, s[0]) if flat else b.Transpose(y, perm=[0, 2, 1, 3])
+
+
+def turned(b: Builder, x: Value, angles: Sequence[Value], width: int, interleaved: bool) -> Value:
+    """Pairs of features (a, c) of (batch, length, heads, size) become (a cos - c sin, a sin + c cos).
+
+    `angles`: cosines and sines, (batch or 1, length, half of what is turned). `width`: that many features are turned,
+    0 for all.
+    """
+    part = b.Slice(x, starts=[0], ends=[width], axes=[3]) if width else x
     cosine, sine = (b.Unsqueeze(each, axes=[2]) for each in angles)
-    if s.attrs["interleaved"]:
-        pairs = b.Reshape(turned, b.Concat(b.Shape(turned, end=3), ints(b, (-1, 2)), axis=0))
+    if interleaved:
+        pairs = b.Reshape(part, b.Concat(b.Shape(part, end=3), ints(b, (-1, 2)), axis=0))
         first, second = (b.Gather(pairs, b.constant(index), axis=4) for index in (0, 1))
     else:
-        first, second = b.Split(turned, outputs=2, axis=3, num_outputs=2)
+        first, second = b.Split(part, outputs=2, axis=3, num_outputs=2)
     made = [first * cosine - second * sine, first * sine + second * cosine]
-    if s.attrs["interleaved"]:
-        y = reshape_to(b, b.Concat(*(b.Unsqueeze(each, axes=[4]) for each in made), axis=4), turned)
+    if interleaved:
+        y = reshape_to(b, b.Concat(*(b.Unsqueeze(each, axes=[4]) for each in made), axis=4), part)
     else:
         y = b.Concat(*made, axis=3)
-    if width:
-        y = b.Concat(y, b.Slice(x, starts=[width], ends=[_END], axes=[3]), axis=3)
-    return reshape_to(b, y, s[0]) if flat else b.Transpose(y, perm=[0, 2, 1, 3])
+    return b.Concat(y, b.Slice(x, starts=[width], ends=[_END], axes=[3]), axis=3) if width else y
 
 
 def _rotary(s: Site) -> Sequence[Value]:

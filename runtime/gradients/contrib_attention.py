@@ -13,6 +13,7 @@ from graphs.operators.contrib_attention import OPERATORS
 
 from ._axes import apart, together
 from .attention import rotated
+from .contrib_grouped_attention import ROWS as GROUPED
 from .expanded import expanded
 from .movement import size_of_axis
 from .rows import Row
@@ -152,6 +153,7 @@ ROWS: dict[str, Row] = {
     f"{DOMAIN}.RotaryEmbedding": expanded(_rotary),
     f"{DOMAIN}.Attention": expanded(_attention),
     f"{DOMAIN}.MultiHeadAttention": expanded(_multi_head),
+    **GROUPED,
 }
 
 _REASON = "not yet: differentiate the model before ONNX Runtime's own operators are put in"

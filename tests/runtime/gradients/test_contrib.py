@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from graphs.builder import Builder, Value
+from graphs.errors import NotDifferentiable
 from graphs.ir import Node
+from runtime import gradients
 from runtime.gradients import contrib_attention
 from runtime.gradients.contrib import DOMAIN, ROWS
 from tests.runtime.gradients.checking import Sample, check
@@ -27,6 +29,7 @@ SAMPLES = [
     Sample("SkipLayerNormalization", [X, t(2, 3, 4) * 2 + 0.1, ROW, t(4), t(4) + 1.0], domain=DOMAIN),
     Sample("SkipSimplifiedLayerNormalization", [X, t(2, 3, 4) * 2 + 0.1, ROW, t(4)], domain=DOMAIN),
 ]  # fmt: skip
+PROMPT = [np.array([2, 1], np.int32), np.array(3, np.int32)]  # all but one of each sequence; the longest
 WINDOW = {"pads": [1, 1, 1, 1], "strides": [2, 2]}
 IMAGE, KERNEL, FACTOR = t(1, 2, 4, 4), t(3, 2, 3, 3) + 0.3, t(3, 4) + 0.2
 LENGTHS, MASK = np.array([2, 3], np.int32), np.array([[1, 1, 0], [1, 0, 1]], np.int32)
@@ -60,6 +63,13 @@ SAMPLES += [
     Sample("MultiHeadAttention", [X, t(2, 5, 2, 2, 2)], {"num_heads": 2}, domain=DOMAIN, in_onnxruntime=False),
     Sample("MultiHeadAttention", [X, t(2, 3, 4) * 0.8, t(2, 3, 4) + 0.1, None, None, None, t(2, 2, 2, 2),
                                   t(2, 2, 2, 2) * 1.2], {"num_heads": 2}, domain=DOMAIN, outputs=3),
+    Sample("GroupQueryAttention", [t(2, 3, 32), t(2, 3, 16) * 0.8, t(2, 3, 16) + 0.1, None, None, *PROMPT, None, None,
+                                   None, t(1, 4, 3, 3)],
+           {"num_heads": 4, "kv_num_heads": 2, "softcap": 1.5, "scale": 0.4}, domain=DOMAIN, outputs=3, symbolic=False,
+           by=[0, 1, 2, 10]),
+    Sample("GroupQueryAttention", [t(2, 3, 16), None, None, None, None, *PROMPT, t(4, 1), t(4, 1) + 0.4],
+           {"num_heads": 4, "kv_num_heads": 2, "do_rotary": 1, "local_window_size": 2, "smooth_softmax": 1},
+           domain=DOMAIN, outputs=3, symbolic=False, by=[0], in_onnxruntime=False),
 ]  # fmt: skip
 for sample in SAMPLES:  # the sum is the last of four outputs
     if sample.op.startswith("Skip"):
@@ -73,3 +83,11 @@ def test_row(sample: Sample) -> None:
 
 def test_every_row_has_a_sample() -> None:
     assert {name.rpartition(".")[2] for name in (*ROWS, *contrib_attention.ROWS)} == {sample.op for sample in SAMPLES}
+
+
+def test_grouped_attention_with_a_cache_is_refused() -> None:
+    sample = Sample("GroupQueryAttention", [t(1, 1, 8), t(1, 1, 4), t(1, 1, 4), t(1, 2, 2, 2), t(1, 2, 2, 2),
+                                            np.array([2], np.int32), np.array(3, np.int32)],
+                    {"num_heads": 4, "kv_num_heads": 2}, domain=DOMAIN, outputs=3)
+    with pytest.raises(NotDifferentiable, match="cache"):
+        gradients(sample.graph(), ["y0"], ["x0"])
