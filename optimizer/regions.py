@@ -92,7 +92,7 @@ def _across(done: Pass, context: Context) -> tuple[Pass, float]:
     """Search once more around each cut; the graph with all steps, and predicted seconds gained."""
     main = MAIN[context.options.objective]
     regions = seams(done.graph, done.crossing, context.options.keep)
-    parts = _parts(regions, context)
+    parts = _parts(regions, context, main)
     again = _join(done, regions, [part.scripts.get(main) for part in parts])
     gained = sum((part.told.predicted_input or 0.0) - part.predicted[main] for part in parts)
     return Pass(again.graph, again.names, [*done.steps, *_continued(again.steps, len(done.steps))]), gained
@@ -106,8 +106,8 @@ def _continued(steps: list[Step], first: int) -> list[Step]:
 # Regions
 
 
-def _parts(regions: list[Region], context: Context) -> list[Part]:
-    """What was found for each region, in their order."""
+def _parts(regions: list[Region], context: Context, only: str = "") -> list[Part]:
+    """What was found for each region, in their order; of one kind of candidate, or of all."""
     found: list[Part | None] = [None] * len(regions)
     waiting: dict[object, list[int]] = {}
     for index, region in enumerate(regions):
@@ -124,7 +124,7 @@ def _parts(regions: list[Region], context: Context) -> list[Part]:
                 alike = others
                 continue
             try:
-                part = found[first] = _searched(regions[first], context)
+                part = found[first] = _searched(regions[first], context, only)
             except SearchFailed as error:
                 failures.append(error)
                 part = found[first] = _untouched()
@@ -157,11 +157,11 @@ def _untouched() -> Part:
     return Part({}, defaultdict(float), Improved([]))
 
 
-def _searched(region: Region, context: Context) -> Part:
+def _searched(region: Region, context: Context, only: str) -> Part:
     graph = region.graph
     saturated = saturate(graph, context.rules, _budget(graph, context.effort.budget), keep=context.options.keep)
     prices = searching.Prices(saturated, context)
-    selections = searching.select(saturated, prices, context, lambda stage: None, alone=False)
+    selections = searching.select(saturated, prices, context, lambda stage: None, alone=False, only=only)
     told = Improved([])
     searching.tell(told, saturated, selections, prices, context)
     part = Part({}, {}, told)

@@ -201,9 +201,9 @@ def total(selection: extract.Selection, prices: Prices) -> float:
 
 
 def select(saturated: Saturated, prices: Prices, context: Context, enter: Callable[[str], None],
-           alone: bool = True) -> dict[str, extract.Selection]:
+           alone: bool = True, only: str = "") -> dict[str, extract.Selection]:
     """Extract, measure what was chosen but only estimated, extract again; then the diverse finalists. Not `alone`: it
-    is a part of a large graph."""
+    is a part of a large graph. `only`: the one kind that is wanted, all if empty."""
     enter("measure")
     best: extract.Selection | None = None
     if context.options.objective == "time":
@@ -220,7 +220,7 @@ def select(saturated: Saturated, prices: Prices, context: Context, enter: Callab
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
         selections["fastest predicted"] = best or _fastest(saturated, prices, context)
-        if context.options.stages != "all":
+        if context.options.stages != "all" or only == "fastest predicted":
             return selections
         predicted = total(selections["fastest predicted"], prices)
         if alone and predicted < SMALL_SECONDS:  # larger models: too dear to measure
@@ -229,6 +229,8 @@ def select(saturated: Saturated, prices: Prices, context: Context, enter: Callab
     if context.options.objective == "memory":
         selections["fewest bytes"] = extract.exact(saturated, count_bytes(saturated, context.sizes),
                                                    context.effort.extract_seconds)
+        if only == "fewest bytes":
+            return selections
     selections["fewest nodes"] = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
     return selections
 
@@ -375,7 +377,8 @@ def improved_body(graph: Graph, context: Context) -> tuple[Graph, bool, Callable
     _report_conflicts(saturated, context)
     if context.options.objective == "time":
         prices = Prices(saturated, context)
-        best = select(saturated, prices, context, lambda stage: None, alone=False)["fastest predicted"]
+        best = select(saturated, prices, context, lambda stage: None, alone=False,
+                      only="fastest predicted")["fastest predicted"]
         before, after = (total(each, prices) for each in (extract.incumbent(saturated, prices), best))
     else:
         cost = count_nodes(saturated)

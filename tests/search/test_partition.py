@@ -122,6 +122,22 @@ def test_a_rewrite_across_a_cut_is_found():
     assert min(each.graph.node_count() for each in improved.candidates) == 18
 
 
+def test_around_cuts_only_the_kind_that_is_used_is_chosen_and_copied(monkeypatch: pytest.MonkeyPatch):
+    kinds: list[list[str]] = []
+    plain = by_region.searching.select
+
+    def select(*args, **named):
+        found = plain(*args, **named)
+        kinds.append(list(found))
+        return found
+
+    monkeypatch.setattr(by_region.searching, "select", select)
+    improved, _ = searched(tower(8))
+    first = improved.statistics["searched"]
+    assert kinds[:first] == [["fastest predicted", "fewest nodes"]] * first
+    assert kinds[first:] == [["fastest predicted"]] * (len(kinds) - first) and len(kinds) > first
+
+
 def test_steps_across_cuts_give_no_constant_the_name_of_one_that_is_gone():
     b = Builder("chain", opset=17)
     value = b.Sin(b.input("x", "float32", ["n", 4]))
