@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from cost_model.protocol import Settings
 from cost_model.signature import each_kind, spec_of
 from cost_model.sizes import default_measure_sizes, measure_size_sets
 from cost_model.targets import Target, resolve
+from cost_model.targets.base import Feeds, prepared
 from cost_model.timings import Timings
 from graphs.canonical import newest_opset
 from graphs.errors import InvalidOption
@@ -109,13 +111,17 @@ class Context:
 
     def other_sizes(self, graph: Graph) -> bool:
         """Go on with sizes at which the target runs the graph; False if none are known, or these are."""
-        sizes = sizes_that_run(graph, self.sizes, self.options.dims, self.target, self.threads, self.options.seed)
+        sizes = sizes_that_run(graph, self.sizes, self.options.dims, self.options.seed, self._as_measured(graph))
         if self.feeds is not None or sizes is None or sizes == self.sizes:
             return False
         self.sizes = sizes
         self.costs = NodeCosts(self.target, self.timings, sizes, threads=self.threads, opset=graph.opset,
                                budget_seconds=self.effort.measure_seconds, frozen=self.options.frozen)
         return True
+
+    def _as_measured(self, graph: Graph) -> Callable[[Feeds], None]:
+        """The graph is tried as it is measured: optimized by the runtime, with outputs bound."""
+        return lambda feeds: prepared(self.target, graph, feeds, self.threads).close()
 
     def describe_target(self) -> dict[str, Any]:
         """What the report says first."""

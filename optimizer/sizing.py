@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from cost_model.signature import graph_digest
 from cost_model.sizes import default_measure_sizes, sizes_of_feeds
 from cost_model.targets import Target, Unsupported
-from cost_model.targets.base import prepared
+from cost_model.targets.base import Feeds
 from cost_model.timings import Timings
 from graphs.errors import EgraftError
 from graphs.ir import Graph
@@ -40,7 +40,7 @@ def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.nd
     if known is not None:
         return known
     start = time.process_time()
-    found = sizes_that_run(graph, sizes, dims, target, threads, seed)
+    found = sizes_that_run(graph, sizes, dims, seed, target.trial(graph, threads))
     if found is not None and timings is not None:
         seconds = max(time.process_time() - start, LEAST_SECONDS)
         timings.add(key, target.name, target.fingerprint, "sizes", [seconds], seconds, {"sizes": found})
@@ -58,16 +58,16 @@ def _recalled(timings: Timings, key: str, target: Target, wanted: dict[str, int]
     return {name: sizes[name] for name in wanted} if fits and isinstance(sizes, dict) else None
 
 
-def sizes_that_run(graph: Graph, wanted: dict[str, int], dims: dict[str, list[int]], target: Target, threads: int,
-                   seed: int) -> dict[str, int] | None:
+def sizes_that_run(graph: Graph, wanted: dict[str, int], dims: dict[str, list[int]], seed: int,
+                   attempt: Callable[[Feeds], None]) -> dict[str, int] | None:
     """`wanted` if the target runs the graph at these sizes, else the first others that do, None if there are none.
 
-    Sizes that the user asked for stay.
+    Sizes that the user asked for stay. `attempt` runs the graph, or raises Unsupported (`Target.trial`).
     """
     asked = {name: sizes[0] for name, sizes in dims.items()}
     free = [name for name in input_symbols(graph) if name not in asked]
     candidates = _candidates(graph, wanted, asked, free) if free else iter([wanted])
-    return next((sizes for sizes in islice(candidates, TRIES) if _runs(graph, sizes, target, threads, seed)), None)
+    return next((sizes for sizes in islice(candidates, TRIES) if _runs(graph, sizes, seed, attempt)), None)
 
 
 def _candidates(graph: Graph, wanted: dict[str, int], asked: dict[str, int],
@@ -91,10 +91,10 @@ def _candidates(graph: Graph, wanted: dict[str, int], asked: dict[str, int],
     yield from ({**wanted, **sizes} for sizes in size_candidates(graph, asked))
 
 
-def _runs(graph: Graph, sizes: dict[str, int], target: Target, threads: int, seed: int) -> bool:
+def _runs(graph: Graph, sizes: dict[str, int], seed: int, attempt: Callable[[Feeds], None]) -> bool:
     """Does the target run the graph at these sizes?"""
     try:
-        prepared(target, graph, draw(graph, seed, sizes), threads).close()
+        attempt(draw(graph, seed, sizes))
     except (Unsupported, EgraftError):
         return False
     return True

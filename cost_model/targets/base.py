@@ -70,17 +70,18 @@ def prepared(target: Target, graph: Graph, feeds: Feeds, threads: int = 1) -> Ru
     except (Unsupported, ImportError):
         raise
     except Exception as error:  # runtimes raise classes of their own, which differ by release
-        raise Unsupported(_said(error)) from error
+        raise Unsupported(said(error)) from error
     try:
         runner.run()
         runner.run()  # with the outputs of the first run bound
     except Exception as error:
         runner.close()
-        raise Unsupported(_said(error)) from error
+        raise Unsupported(said(error)) from error
     return runner
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
+    """What a runtime says of a graph, on one line."""
     found = error.found if isinstance(error, EgraftError) else str(error)
     return " ".join(f"{type(error).__name__}: {found}".split())[:300]
 
@@ -187,6 +188,11 @@ class Target(ABC):
         """A runner of the graph. Raises Unsupported where the runtime lacks a kernel, TargetUnavailable if
         absent.
         """
+
+    def trial(self, graph: Graph, threads: int = 1) -> Callable[[Feeds], None]:
+        """What tries the graph with feeds of one size after the other, and raises Unsupported where it does not run
+        with them."""
+        return lambda feeds: prepared(self, graph, feeds, threads).close()
 
     @abstractmethod
     def compare(

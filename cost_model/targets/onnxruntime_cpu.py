@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ..costs import FREE, Cost, NodeSpec
 from ..fingerprint import Fingerprint, onnxruntime_cpu
 from ..neighbourhoods import Kernel, Neighbourhood, from_note, joined, kernels_key, to_note
 from ..timings import Timings
-from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
+from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, said, view_key
 from .sharing import give_back, shared_model, shares_weights
 
 # Protocol buffers end at 2 GiB; larger models go through a file with external data.
@@ -94,6 +94,26 @@ class OnnxRuntimeCpu(MeasuredTarget):
             return dict(zip(names, binding.copy_outputs_to_cpu()))
 
         return Runner(lambda: run(binding), outputs, lambda: _clear(binding))
+
+    def trial(self, graph: Graph, threads: int = 1) -> Callable[[Feeds], None]:
+        """One session for all sizes, loaded as the graph is: to load 7,514 nodes takes 0.44 s so, optimized 1.26 s."""
+        import onnxruntime
+
+        options = session_options(threads)
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            session = self.session(graph, threads, options)
+        except Exception:  # what loads optimized may not load as it is, and the other way tells what is wrong
+            return super().trial(graph, threads)
+        wanted = {each.name for each in session.get_inputs()}
+
+        def attempt(feeds: Feeds) -> None:
+            try:
+                session.run(None, {name: array for name, array in feeds.items() if name in wanted})
+            except Exception as error:  # its classes differ by release
+                raise Unsupported(said(error)) from error
+
+        return attempt
 
     def neighbourhoods(self, graph: Graph, timings: Timings) -> list[Neighbourhood]:
         """What the library's own optimizations, short of memory layouts, make one kernel of."""

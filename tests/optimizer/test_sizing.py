@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cost_model.targets import resolve
+from cost_model.targets.onnxruntime_cpu import OnnxRuntimeCpu
 from cost_model.timings import Timings
 from graphs.builder import Builder
 from graphs.ir import Graph
@@ -48,6 +50,19 @@ def test_sizes_are_tried_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert tried(table_of(18), timings, monkeypatch)[1] > 0  # another model
     with Timings(tmp_path / "other.db", frozen=True) as timings:  # what is not known is tried out, and is no fault
         assert tried(table_of(20), timings, monkeypatch) == (first, tries)
+
+
+def test_one_session_tries_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[object] = []
+    plain = OnnxRuntimeCpu.session
+
+    def session(*args: Any) -> Any:
+        loaded.append(args)
+        return plain(*args)
+
+    monkeypatch.setattr(OnnxRuntimeCpu, "session", session)
+    _, tries = tried(table_of(20), None, monkeypatch)
+    assert tries > 1 and len(loaded) == 1
 
 
 def test_a_record_of_other_sizes_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
