@@ -8,26 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 from graphs.operators import find
 
-from .product import PRODUCTS
 from .reduction import LOWERINGS
 
 
 def cuts(graph: Graph) -> Iterator[tuple[str, Graph, Graph]]:
-    """Operands of reductions, and moved ones of products, the last ones first, each with the graph that computes it and
-    the graph that goes on from there, which has the operand as its last input."""
+    """Operands of reductions, and moved images of convolutions, the last ones first, each with the graph that computes
+    it and the graph that goes on from there, which has the operand as its last input."""
     makers = graph.producers()
     for node in reversed(graph.nodes):
-        for name in node.inputs[:1] if node.op in LOWERINGS else node.inputs[:2] if node.op in PRODUCTS else ():
-            if name not in makers:
-                continue
-            first, rest = _needed(graph, [name], ()), _needed(graph, graph.outputs, (name,))
-            moved = all(each.op == "Identity" or getattr(find(each.op, each.domain), "movement", False)
-                        for each in first.nodes)
-            if name not in first.inputs and (moved or node.op in LOWERINGS):
-                yield name, first, rest
+        name = node.inputs[0] if node.op in LOWERINGS or node.op == "Conv" else ""
+        if name not in makers:
+            continue
+        first, rest = _needed(graph, [name], ()), _needed(graph, graph.outputs, (name,))
+        if name not in first.inputs and (node.op in LOWERINGS or all(map(_is_movement, first.nodes))):
+            yield name, first, rest
+
+
+def _is_movement(node: Node) -> bool:
+    record = find(node.op, node.domain)
+    return node.op == "Identity" or (record is not None and record.movement)
 
 
 def _needed(graph: Graph, outputs: list[str], given: tuple[str, ...]) -> Graph:

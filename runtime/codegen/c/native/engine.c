@@ -355,6 +355,7 @@ static void eg_compute(void* work, eg_index number) {
 
 #define EG_TILE_BYTES (1 << 19)  // of C, and of A in one block of rows: half of a second-level cache of 1 MiB
 #define EG_SHARE 12              // of the elements of A, B and C: those of A in one block of rows
+#define EG_LEAST_PANELS 8        // of A beside constant panels of B
 #define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
 
@@ -366,10 +367,14 @@ eg_index eg_plan(eg_product* job) {
   eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);
   if (job->whole_rows) row_panels = eg_least(row_panels, EG_TILE_BYTES / (job->n * height * 4));
   if (job->turned) row_panels = eg_least(row_panels, EG_TURNED_PANELS);
-  // Where B is packed too, again for each block of rows, those stay small beside what is multiplied.
-  if (!job->a_packed && !job->b_packed && !job->places)
-    row_panels = eg_least(row_panels, (job->m * job->k + job->k * job->n + job->m * job->n) * job->batches /
-                                          (EG_SHARE * eg_least(EG_KC, job->k) * height));
+  // What is packed of A stays small beside what is multiplied. Panels of B are read again for each block of rows, and
+  // packed again where they are not constants.
+  if (!job->a_packed && !job->places) {
+    const eg_index others = job->b_packed ? 0 : job->k * job->n;
+    const eg_index share = (job->m * job->k + others + job->m * job->n) * job->batches / EG_SHARE;
+    const eg_index fitting = share / (eg_least(EG_KC, job->k) * height), least = job->b_packed ? EG_LEAST_PANELS : 1;
+    row_panels = eg_least(row_panels, fitting > least ? fitting : least);
+  }
   row_panels = eg_least(row_panels > 1 ? row_panels : 1, eg_parts_of(job->m, height));
   if (job->whole_rows && job->threads > 1 && job->batches < job->threads)
     row_panels = eg_least(row_panels, eg_parts_of(eg_parts_of(job->m, height), job->threads));

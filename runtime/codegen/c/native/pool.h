@@ -1,14 +1,31 @@
-// One pool of threads for all that egraft runs in C. Nobody spins: a thread that has nothing to do sleeps, so that a
-// machine with other work on it loses nothing. Whoever calls works too, and takes whatever the others have not begun;
-// where the pool is busy (several callers at once) or cannot be had, the caller does all of it.
+// One pool of threads for all that egraft runs in C. A thread that has nothing to do sleeps, so that a machine with
+// other work on it loses next to nothing: it looks for work before, for some microseconds, if the last work came in that
+// time. Whoever calls works too, and takes whatever the others have not begun; where the pool is busy (several callers
+// at once) or cannot be had, the caller does all of it.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef long long eg_index;
 typedef void (*eg_task)(void* work, eg_index number);
 
 #define EG_MOST_THREADS 256
+#define EG_PATIENCE 60000  // nanoseconds: about what waking up a thread takes; the next kernel of a graph comes sooner
+
+#if defined(__x86_64__) || defined(__i386__)
+#define EG_PAUSE() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define EG_PAUSE() __asm__ volatile("yield")
+#else
+#define EG_PAUSE() ((void)0)
+#endif
+
+static long long eg_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
 
 static struct {
   pthread_mutex_t caller;  // held by the one whose work is under way
@@ -34,8 +51,13 @@ static void eg_take_all(void) {
 static void* eg_helper(void* unused) {
   (void)unused;
   unsigned long long seen = 0;
-  pthread_mutex_lock(&eg_pool.lock);
+  long long idle = 4 * EG_PATIENCE;  // nanoseconds until there was something to do last time, waking up included
   for (;;) {
+    const long long start = eg_now();
+    while (idle < 4 * EG_PATIENCE && __atomic_load_n(&eg_pool.round, __ATOMIC_RELAXED) == seen &&
+           eg_now() - start < EG_PATIENCE)
+      EG_PAUSE();
+    pthread_mutex_lock(&eg_pool.lock);
     while (eg_pool.round == seen || eg_pool.joined >= eg_pool.wanted) {
       seen = eg_pool.round;
       pthread_cond_wait(&eg_pool.wake, &eg_pool.lock);
@@ -44,9 +66,11 @@ static void* eg_helper(void* unused) {
     eg_self = ++eg_pool.joined;
     ++eg_pool.active;
     pthread_mutex_unlock(&eg_pool.lock);
+    idle = eg_now() - start;
     eg_take_all();
     pthread_mutex_lock(&eg_pool.lock);
-    if (--eg_pool.active == 0) pthread_cond_signal(&eg_pool.done);
+    if (__atomic_sub_fetch(&eg_pool.active, 1, __ATOMIC_RELAXED) == 0) pthread_cond_signal(&eg_pool.done);
+    pthread_mutex_unlock(&eg_pool.lock);
   }
   return NULL;
 }
@@ -86,7 +110,7 @@ static void eg_parallel(eg_task task, void* work, eg_index count, eg_index threa
   eg_pool.next = 0;
   eg_pool.joined = 0;
   eg_pool.wanted = eg_has_helpers((int)threads - 1) ? (int)threads - 1 : 0;
-  ++eg_pool.round;
+  __atomic_add_fetch(&eg_pool.round, 1, __ATOMIC_RELAXED);
   if (eg_pool.wanted == 1)
     pthread_cond_signal(&eg_pool.wake);
   else if (eg_pool.wanted)
@@ -95,6 +119,12 @@ static void eg_parallel(eg_task task, void* work, eg_index count, eg_index threa
   eg_take_all();
   pthread_mutex_lock(&eg_pool.lock);
   eg_pool.wanted = 0;  // who comes now comes too late
+  if (eg_pool.active) {
+    pthread_mutex_unlock(&eg_pool.lock);
+    const long long start = eg_now();
+    while (__atomic_load_n(&eg_pool.active, __ATOMIC_RELAXED) && eg_now() - start < EG_PATIENCE) EG_PAUSE();
+    pthread_mutex_lock(&eg_pool.lock);
+  }
   while (eg_pool.active) pthread_cond_wait(&eg_pool.done, &eg_pool.lock);
   pthread_mutex_unlock(&eg_pool.lock);
   pthread_mutex_unlock(&eg_pool.caller);
