@@ -19,6 +19,7 @@ KERNELS.update(_pooling.KERNELS)
 KERNELS.update(_resampling.KERNELS)
 
 _COLUMN_BYTES = 1 << 22  # unfold about this much at a time: what the caches hold
+_PART_BYTES = 1 << 17  # normalize about this much at a time
 
 
 def convolve(x: np.ndarray, w: np.ndarray, attrs: Mapping[str, object]) -> np.ndarray:
@@ -135,13 +136,18 @@ def lrn(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     x = inputs[0]
     assert x is not None
     wide, size = widen(x), int(attrs["size"])  # type: ignore[call-overload]
-    square = np.square(wide)
-    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
-    total = np.zeros_like(square)
-    for shift in range(-before, after + 1):
-        if abs(shift) < x.shape[1]:
-            target = slice(max(-shift, 0), x.shape[1] - max(shift, 0))
-            source = slice(max(shift, 0), x.shape[1] - max(-shift, 0))
-            total[:, target] += square[:, source]
     alpha, beta, bias = (wide.dtype.type(attrs[name]) for name in ("alpha", "beta", "bias"))  # type: ignore[arg-type]
-    return [(wide / (bias + alpha / wide.dtype.type(size) * total) ** beta).astype(x.dtype, copy=False)]
+    before, after, factor = (size - 1) // 2, size - 1 - (size - 1) // 2, alpha / wide.dtype.type(size)
+    y = np.empty(x.shape, x.dtype)
+    source, target = (each.reshape(*x.shape[:2], prod(x.shape[2:])) for each in (wide, y))
+    step = max(1, _PART_BYTES // max(prod(x.shape[:2]) * wide.itemsize, 1))
+    for start in range(0, source.shape[2], step):  # places are independent: temporary arrays stay small
+        part = source[:, :, start:start + step]
+        square = np.square(part)
+        total = np.zeros_like(square)
+        for shift in range(-before, after + 1):
+            if abs(shift) < x.shape[1]:
+                own = slice(max(-shift, 0), x.shape[1] - max(shift, 0))
+                total[:, own] += square[:, max(shift, 0):x.shape[1] - max(-shift, 0)]
+        target[:, :, start:start + step] = part / (bias + factor * total) ** beta
+    return [y]
