@@ -114,15 +114,16 @@ class Pipeline:
                 break
         self.clock.enter("report")
         steps = winner.steps()
+        traced: Graph | None = None
         try:
             if not self.context.late("for costs and errors of the steps"):
-                add_notes(self.original, steps, self.context)
+                traced = add_notes(self.original, steps, self.context)
         except EgraftError as error:  # the result is right without it; the defect is reported, not hidden
             self.context.warn(f"the trace does not replay ({error.where}: {error.found}): a defect of egraft, "
                               "please report it")
         trace = Trace(after(self.unpacked, steps), improved.refusals, self._model())
         if not self.unpacked:
-            winner.graph = as_traced(self.original, winner.graph, trace)
+            winner.graph = as_traced(self.original, winner.graph, trace, traced)
         report = assemble(self.original, winner, outcome, validation, self.dropped, improved, self.context,
                           self.clock, trace)
         self.clock.enter("done")

@@ -68,11 +68,13 @@ def recall(original: Graph, context: Context) -> Remembered | None:
     return Remembered(graph, report, trace) if validation.ok else None
 
 
-def as_traced(original: Graph, graph: Graph, trace: Trace) -> Graph:
+def as_traced(original: Graph, graph: Graph, trace: Trace, traced: Graph | None = None) -> Graph:
     """The graph that the trace leads to, which is this one up to names inside: so a result has the same names when it
-    is found again. This one where it is not."""
+    is found again. This one where it is not. `traced`: what the trace leads to, where it was replayed already."""
+    if not trace.steps:
+        return graph
     try:
-        traced = replay(original, trace.steps) if trace.steps else graph
+        traced = replay(original, trace.steps) if traced is None else traced
     except EgraftError:
         return graph
     same = same_graph(traced, graph) and _around(traced) == _around(graph)

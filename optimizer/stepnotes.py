@@ -15,8 +15,9 @@ from .stepcosts import SUM_OF_TIMES, Total, sources_of
 from .steperrors import run_of
 
 
-def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -> None:
-    """Write costs and errors into each step, in place. `graph` is where the trace starts.
+def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -> Graph:
+    """Write costs and errors into each step, in place; the graph that the trace leads to, as `replay` gives it. `graph`
+    is where the trace starts.
 
     `cost_before` and `cost_after` are predicted seconds of the whole graph, of which `cost_source` says where they come
     from; `change_source` says it of those nodes that the step took away or put in.
@@ -27,7 +28,7 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
     that are not equal (NaN is NaN, and -0 is 0). Raises ParseError where the trace does not replay.
     """
     if not steps:
-        return
+        return graph
     stored, total, run = Stored(graph), Total(graph, context.costs), run_of(graph, context)
     before, patched = total.seconds, False
     for step in steps:
@@ -56,3 +57,4 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
         step["cost_source"] = SUM_OF_TIMES + "/".join(sorted(context.costs.sources()))
         step["error"] = error
         before = after
+    return total.rewriter.finish() if patched else graph

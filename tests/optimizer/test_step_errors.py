@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from graphs.ir import Graph
-from graphs.text import parse_graph
+from graphs.text import parse_graph, print_graph
 from optimizer import steperrors, stepnotes
 from optimizer.context import open_context
 from optimizer.number_text import moved_text
 from optimizer.options import Options
 from optimizer.pipeline import optimize
+from optimizer.replay import replay
 from search.steps import Patch, Step
 
 TEXT = """graph "m" opset 17 (x: float32[4]) -> (y, z) {
@@ -37,7 +38,8 @@ def patch(text: str, replace: dict[str, str], names: list[str], graph: Graph) ->
 def errors(graph: Graph, steps: list[dict[str, Any]], x: np.ndarray, tmp_path: Path) -> list[Any]:
     np.savez(tmp_path / "x.npz", x=x)
     options = Options(target="roofline", timings=str(tmp_path / "t.db"), inputs=str(tmp_path / "x.npz"))
-    stepnotes.add_notes(graph, steps, open_context(graph, options))
+    found = stepnotes.add_notes(graph, steps, open_context(graph, options))
+    assert print_graph(found) == print_graph(replay(graph, steps))
     return [step["error"] for step in steps]
 
 
