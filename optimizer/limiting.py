@@ -46,7 +46,7 @@ def limited(original: Graph, outcome: Outcome, context: Context) -> Outcome:
     def seconds(node: Node) -> float:
         return context.costs.node_in(base, node).seconds
 
-    graph, plan = within(base, context.sizes, limit, seconds)
+    graph, plan = within(base, context.sizes, limit, seconds, before)
     whole = sum(map(seconds, base.nodes))
     section.update(after=plan.peak, met=plan.peak <= limit, recomputed=plan.recomputed,
                    predicted=plan.seconds / whole if whole else None,

@@ -37,11 +37,12 @@ FEW = 1024  # bytes of a value that may as well be there from the start
 WEIGHTS = (1.0, 0.5)  # exponents of time against memory that are tried
 
 
-def within(graph: Graph, sizes: Mapping[str, int], limit: float, seconds: Seconds) -> tuple[Graph, Plan]:
+def within(graph: Graph, sizes: Mapping[str, int], limit: float, seconds: Seconds,
+           whole: float | None = None) -> tuple[Graph, Plan]:
     """The graph whose intermediate values take at most `limit` bytes at a time (`peak_activation_bytes`), and the plan
-    that it follows. Where none was found it is the one that takes least."""
+    that it follows. Where none was found it is the one that takes least. `whole`: see `plans`."""
     graph = graph.copy()  # it gets the types of new values
-    return chosen(graph, plans(graph, sizes, seconds), sizes, limit)
+    return chosen(graph, plans(graph, sizes, seconds, whole), sizes, limit)
 
 
 def chosen(graph: Graph, found: Sequence[Plan], sizes: Mapping[str, int], limit: float) -> tuple[Graph, Plan]:
@@ -59,14 +60,14 @@ def _measured(graph: Graph, plan: Plan, sizes: Mapping[str, int]) -> tuple[Graph
     return made, replace(plan, peak=peak_activation_bytes(made, sizes))  # a few numbers more than planned
 
 
-def plans(graph: Graph, sizes: Mapping[str, int], seconds: Seconds) -> list[Plan]:
-    """All that the search finds, from the order as it is to the least memory. The graph gets the types of new
-    values."""
+def plans(graph: Graph, sizes: Mapping[str, int], seconds: Seconds, whole: float | None = None) -> list[Plan]:
+    """All that the search finds, from the order as it is to the least memory: for each fortieth of `whole` bytes (the
+    peak of the graph, unless given) one at least. The graph gets the types of new values."""
     facts = Facts(graph, sizes, seconds)
     found = [Plan(graph.nodes, Lifetimes(graph, graph.nodes, sizes, facts.bytes).peak)]
     order = flushed(graph)
     for weight in WEIGHTS:
-        found += Search(facts, order, weight).plans()
+        found += Search(facts, order, weight, whole or found[0].peak).plans()
     return found
 
 

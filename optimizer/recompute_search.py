@@ -16,7 +16,7 @@ Seconds = Callable[[Node], float]
 
 CHAIN = 48  # nodes that one value may be recomputed by
 SMALL = 1 / 16  # of a value: an operand of so few bytes is rather kept longer
-LEVELS = 20  # of peak memory that plans are made for, from all of it down
+LEVELS = 40  # of memory that plans are made for, from all of it down
 NUMBERS = frozenset({"float16", "bfloat16", "float32", "float64", "int32", "int64"})  # a product with one is exact
 COPY_BYTES_PER_SECOND, CALL_SECONDS = 5e9, 1e-6  # of the product that keeps a value apart
 ONE = "<one>"  # the factor of that product, until a plan is carried out
@@ -91,8 +91,8 @@ class _Choice:
 class Search:
     """One greedy descent, with one weight of time against memory."""
 
-    def __init__(self, facts: Facts, order: Sequence[Node], weight: float) -> None:
-        self.facts, self.graph, self.weight = facts, facts.graph, weight
+    def __init__(self, facts: Facts, order: Sequence[Node], weight: float, whole: float) -> None:
+        self.facts, self.graph, self.weight, self.whole = facts, facts.graph, weight, whole
         self.nodes = list(order)
         self.limit = 0.0
         self.names = NameSupply(facts.graph.names())
@@ -106,10 +106,9 @@ class Search:
     def plans(self) -> list[Plan]:
         """A plan for each level that can be reached, and the last state, of which nothing is taken away."""
         lives = self._lives()
-        start = lives.peak
         found = [self._plan(lives)]
         for level in range(1, LEVELS):
-            self.limit = start * (1 - level / LEVELS)
+            self.limit = self.whole * (1 - level / LEVELS)
             if lives.peak <= self.limit:
                 continue
             self.refused.clear()

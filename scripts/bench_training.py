@@ -146,7 +146,7 @@ def limited(step: Graph, feeds: Mapping[str, np.ndarray], sizes: dict[str, int],
     costs = NodeCosts(resolve(TARGETS[0]), Timings(timings), sizes, opset=plain.opset)
     whole, live = sum(costs.node_in(plain, node).seconds for node in plain.nodes), peak_activation_bytes(step, sizes)
     graphs, limits = {}, [Limit(1.0, live, 0, 0.0, resident(step, feeds, folder))]
-    found = plans(plain, sizes, lambda node: costs.node_in(plain, node).seconds)
+    found = plans(plain, sizes, lambda node: costs.node_in(plain, node).seconds, live)
     for share in SHARES:
         made, plan = chosen(plain, found, sizes, share * live)
         graphs[f"limit {share:.0%}"] = made
