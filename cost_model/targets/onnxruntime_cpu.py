@@ -157,7 +157,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
         graph = with_true_outputs(graph)
         try:
             if shares_weights(graph) and hasattr(options, "add_external_initializers"):
-                model, weights = shared_model(graph, options)
+                model, weights = shared_model(graph, options, self.providers == OnnxRuntimeCpu.providers)
                 session = onnxruntime.InferenceSession(model, options, providers=list(self.providers))
                 session._egraft_weights = weights  # they must live as long as the session
                 give_back(graph)

@@ -30,17 +30,17 @@ def shares_weights(graph: Graph) -> bool:
     return sum(constant.nbytes for constant in graph.constants.values()) >= SHARED_BYTES
 
 
-def shared_model(graph: Graph, options: Any) -> tuple[bytes, list[Any]]:
+def shared_model(graph: Graph, options: Any, on_host: bool = True) -> tuple[bytes, list[Any]]:
     """(a model without its large weights, the weights, which must live as long as the session).
 
     The weights are announced to the session by `options`. Raises AttributeError where ONNX Runtime is too old.
     Announced as external data they are read for optimizations, folding and packing, but what no kernel packs is copied
     (1.32). Tables in which rows are looked up are therefore announced as values of the session, too: no optimization
-    changes those in place.
+    changes those in place. Such a value must lie where it is used, so only sessions `on_host` get any.
     """
     import onnxruntime
 
-    tables = _tables(graph)
+    tables = _tables(graph) if on_host else frozenset()
     names: list[str] = []
     weights: list[Any] = []
 

@@ -48,3 +48,26 @@ def test_a_table_of_rows_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     runner = target.prepare(graph, feeds)
     np.testing.assert_array_equal(runner.outputs()["y"], table[[3, 7999]])
     assert _private_bytes() - before < table.nbytes // 2
+
+
+def test_values_in_host_memory_are_announced_to_sessions_on_the_host_alone() -> None:
+    class Recorded:
+        def __init__(self) -> None:
+            self.external: list[str] = []
+            self.values: list[str] = []
+
+        def add_external_initializers(self, names: list[str], weights: list[object]) -> None:
+            self.external += names
+
+        def add_initializer(self, name: str, value: object) -> None:
+            self.values.append(name)
+
+    b = Builder("rows")
+    table = b.constant(np.ones((50, 40), np.float32), "table")
+    rows = b.Gather(table, b.input("i", "int64", ["n"]), axis=0)
+    b.output(rows @ b.constant(np.ones((40, 40), np.float32), "w"), "y")
+    host, device = Recorded(), Recorded()
+    sharing.shared_model(b.graph(), host)
+    sharing.shared_model(b.graph(), device, on_host=False)
+    assert sorted(host.external) == sorted(device.external) == ["table", "w"]
+    assert host.values == ["table"] and not device.values
