@@ -73,20 +73,19 @@ def _improve_one(outermost: Graph, body: Graph, place: str, improve: Improve, ty
 
 def make_names_unique(graph: Graph) -> None:
     """Rename values and nodes of nested graphs that clash with names elsewhere (ONNX forbids shadowing)."""
-    taken = set(graph.inputs) | set(graph.constants) | {out for node in graph.nodes for out in node.outputs if out}
-    supply = NameSupply(taken)
-    _unique(graph, supply)
+    seen = set(graph.inputs) | set(graph.constants) | {out for node in graph.nodes for out in node.outputs if out}
+    _unique(graph, NameSupply(graph.names()), seen)  # new names are none of graphs nested deeper, which may read them
 
 
-def _unique(graph: Graph, supply: NameSupply) -> None:
+def _unique(graph: Graph, supply: NameSupply, seen: set[str]) -> None:
     for node in graph.nodes:
         for body in () if is_fused(node) else node.graphs:  # a Fused one's body becomes a function
             own = [*body.inputs, *body.constants, *(out for inner in body.nodes for out in inner.outputs if out)]
-            renaming = {name: supply.fresh(name) for name in dict.fromkeys(own)}
-            renaming = {old: new for old, new in renaming.items() if old != new}
+            renaming = {name: supply.fresh(name) for name in dict.fromkeys(own) if name in seen}
+            seen.update(own)
             if renaming:
                 _rename(body, renaming)
-            _unique(body, supply)
+            _unique(body, supply, seen)
 
 
 def _rename(body: Graph, renaming: Mapping[str, str]) -> None:

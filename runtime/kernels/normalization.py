@@ -21,9 +21,12 @@ def _outputs(attrs: Mapping[str, object]) -> int:
     return int(attrs.get(OUTPUTS, 1))  # type: ignore[call-overload]
 
 
-def _channel(vector: np.ndarray, rank: int) -> np.ndarray:
-    """A vector with one element per channel, shaped to broadcast against (N, C, ...)."""
-    return vector if rank == 1 else vector.reshape(-1, *(1,) * (rank - 2))
+def _channel(vector: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A vector with one element per channel, shaped to broadcast against `x`, (N, C, ...). ValueError for another
+    number of elements: one channel or one element must not be broadcast."""
+    if x.ndim > 1 and vector.shape != x.shape[1:2]:
+        raise ValueError(f"{vector.size} elements, one for each channel, for {x.shape[1]} channels")
+    return vector if x.ndim == 1 else vector.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 @kernel("BatchNormalization")
@@ -45,8 +48,8 @@ def batch_normalization(attrs: Mapping[str, object], inputs: Arrays) -> Sequence
                      (used_variance * keep + batch_variance * take).astype(variance.dtype).reshape(variance.shape)]
         used_mean, used_variance = np.atleast_1d(batch_mean), np.atleast_1d(batch_variance)
     factor = scale.astype(dtype) / np.sqrt(used_variance + dtype.type(epsilon))
-    y = (wide - _channel(used_mean, x.ndim)) * _channel(factor, x.ndim)
-    y += _channel(bias.astype(dtype), x.ndim)
+    y = (wide - _channel(used_mean, x)) * _channel(factor, x)
+    y += _channel(bias.astype(dtype), x)
     return [y.astype(x.dtype, copy=False), *found][: _outputs(attrs)]
 
 
@@ -105,7 +108,7 @@ def instance_normalization(attrs: Mapping[str, object], inputs: Arrays) -> Seque
     x, scale, bias = inputs[:3]
     assert x is not None and scale is not None and bias is not None
     y = _standardize(widen(x), tuple(range(2, x.ndim)), float(attrs["epsilon"]))  # type: ignore[arg-type]
-    y = y * _channel(widen(scale), x.ndim) + _channel(widen(bias), x.ndim)
+    y = y * _channel(widen(scale), x) + _channel(widen(bias), x)
     return [y.astype(x.dtype, copy=False)]
 
 
@@ -117,7 +120,7 @@ def group_normalization(attrs: Mapping[str, object], inputs: Arrays) -> Sequence
     wide, groups = x.astype(_stash(attrs, x), copy=False), int(attrs["num_groups"])  # type: ignore[call-overload]
     grouped = wide.reshape(x.shape[0], groups, -1)
     y = _standardize(grouped, (2,), float(attrs["epsilon"])).reshape(x.shape)  # type: ignore[arg-type]
-    y = y * _channel(widen(scale), x.ndim) + _channel(widen(bias), x.ndim)
+    y = y * _channel(widen(scale), x) + _channel(widen(bias), x)
     return [y.astype(x.dtype, copy=False)]
 
 

@@ -87,13 +87,14 @@ def examine(graph: Graph, precision: str, timings: str, objective: str = "nodes"
 
 
 def _refused(graph: Graph, original: onnx.ModelProto, seed: int, apart: bool) -> tuple[bool, bool]:
-    """Whether ONNX Runtime refuses the original, not for want of a kernel, and the reference evaluator does not run it
-    either: the error that egraft reports is the model's own (a type that only becomes known once functions are inlined
-    or sizes computed). And whether the latter was not asked, so that the former alone decides."""
+    """Whether neither ONNX Runtime nor the reference evaluator runs the original, and not for want of a kernel in both:
+    the error that egraft reports is the model's own (a type that only becomes known once functions are inlined or sizes
+    computed). And whether one of the two was not asked, so that the other alone decides."""
     feeds = feeds_of(graph, seed, 3, False)
-    ours, other = (_attempt(engine, original, feeds) for engine in (session_apart if apart else session, reference))
-    refused = isinstance(ours, str) and not _unsupported(ours) and isinstance(other, str)
-    return refused, refused and _unsupported(str(other))
+    found = [_attempt(engine, original, feeds) for engine in (session_apart if apart else session, reference)]
+    refusals = [each for each in found if isinstance(each, str) and not _unsupported(each)]
+    refused = bool(refusals) and all(isinstance(each, str) for each in found)
+    return refused, refused and len(refusals) == 1
 
 
 def _unsupported(refusal: str) -> bool:

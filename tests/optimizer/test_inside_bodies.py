@@ -10,7 +10,7 @@ from graphs import save
 from graphs.ir import Graph
 from graphs.text import parse_graph
 from optimizer import Trace, optimize
-from optimizer.bodies import improve_bodies
+from optimizer.bodies import improve_bodies, make_names_unique
 from optimizer.command_line import main
 from optimizer.normalize import PASSES
 from optimizer.result import shortened, step_text
@@ -89,3 +89,22 @@ def test_long_nested_graphs_are_cut_for_reading() -> None:
     assert shortened(text, 8)[-1] == "... and 1 more line" and shortened(text, 9) == text.splitlines()
     step = {"index": 0, "rule": "r", "exactness": "exact", "before": [text], "after": ["y = Neg(x)"]}
     assert step_text(step).splitlines()[-2:] == ["  - ... and 3 more lines", "  + y = Neg(x)"]
+
+
+def test_a_new_name_of_a_branch_is_none_of_the_graphs_nested_in_it() -> None:
+    # t of the branch clashes with t outside; t_1 is free outside, but the inner branch, which reads t, has it
+    inner = "then_branch=graph () -> (t_1) { t_1 = Neg(t) }, else_branch=graph () -> (v) { v = Abs(t) }"
+    text = f"""graph "g" opset 18 (x: float32[2], a: bool[]) -> (t, y) {{
+  t = Relu(x)
+  y = If(a, then_branch=graph () -> (w) {{ t = Exp(x) w = If(a, {inner}) }}, else_branch=graph () -> (z) {{
+    z = Neg(x)
+  }})
+}}"""
+    graph = parse_graph(text)
+    make_names_unique(graph)
+    branch = next(graph.nodes[1].graphs)
+    new = branch.nodes[0].outputs[0]
+    (first,), (second,) = (body.nodes for body in branch.nodes[1].graphs)
+    assert first.inputs == second.inputs == (new,)
+    defined = [out for each in graph.walk() for node in each.nodes for out in node.outputs]
+    assert len(set(defined)) == len(defined)

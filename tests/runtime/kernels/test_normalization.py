@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graphs.operators import find
+from runtime.kernels.normalization import KERNELS
 from tests.runtime.kernels.harness import canonical, compare, evaluate_ours
 from tests.runtime.kernels.test_convolution import ROUNDS, Draw
 
@@ -104,3 +105,12 @@ def test_other_normalizations(seed: int) -> None:
 def test_lp_normalization_of_zeros() -> None:
     y = evaluate_ours("LpNormalization", {"axis": -1, "p": 2}, [np.zeros((2, 3), F)])[0]
     np.testing.assert_array_equal(y, np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("op, vectors", [("BatchNormalization", 4), ("InstanceNormalization", 2)])
+@pytest.mark.parametrize("channels, size", [(1, 3), (3, 1), (2, 3)])
+def test_vectors_are_not_broadcast_over_channels(op: str, vectors: int, channels: int, size: int) -> None:
+    x, vector = np.ones((2, channels, 4), np.float32), np.ones(size, np.float32)
+    attrs = {"epsilon": 1e-5, "momentum": 0.9}
+    with pytest.raises(ValueError, match=f"{size} elements, one for each channel, for {channels} channels"):
+        KERNELS[op](attrs, [x] + [vector] * vectors)
