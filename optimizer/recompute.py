@@ -7,8 +7,8 @@ round every gap in the life of a value is a candidate, and the one that takes mo
 time it costs, is taken (T. Chen and others, "Training deep nets with sublinear memory cost", 2016, and P. Jain and
 others, "Checkmate", 2020, on which choices there are; the greedy rule is the one of XLA's pass, refined by trying
 several weights of time against memory and by taking back what turned out not to be needed). It goes down level by
-level as far as it gets, whatever the limit is: all plans on the way are kept, and the cheapest within the limit is
-taken, so that a looser limit never costs more than a tighter one.
+level, on the same way whatever the limit is, to a quarter below the limit: all plans on the way are kept, and the
+cheapest within the limit is taken, so that a looser limit does not cost more than a tighter one.
 
 A second computation of the same value is what every optimizer removes, and what a runtime may do at any time. So its
 operand is multiplied by a one that the graph computes from a value of the backward pass (1 to the power of any number
@@ -35,6 +35,7 @@ from .recompute_search import Facts, Plan, Search, Seconds, dtype_of, key_of, re
 CONE = 64  # nodes that may be moved together
 FEW = 1024  # bytes of a value that may as well be there from the start
 WEIGHTS = (1.0, 0.5)  # exponents of time against memory that are tried
+BELOW = 0.75  # of a limit: what is searched down to; plans that take less still are hardly cheaper
 
 
 def within(graph: Graph, sizes: Mapping[str, int], limit: float, seconds: Seconds,
@@ -42,7 +43,7 @@ def within(graph: Graph, sizes: Mapping[str, int], limit: float, seconds: Second
     """The graph whose intermediate values take at most `limit` bytes at a time (`peak_activation_bytes`), and the plan
     that it follows. Where none was found it is the one that takes least. `whole`: see `plans`."""
     graph = graph.copy()  # it gets the types of new values
-    return chosen(graph, plans(graph, sizes, seconds, whole), sizes, limit)
+    return chosen(graph, plans(graph, sizes, seconds, whole, BELOW * limit), sizes, limit)
 
 
 def chosen(graph: Graph, found: Sequence[Plan], sizes: Mapping[str, int], limit: float) -> tuple[Graph, Plan]:
@@ -60,14 +61,16 @@ def _measured(graph: Graph, plan: Plan, sizes: Mapping[str, int]) -> tuple[Graph
     return made, replace(plan, peak=peak_activation_bytes(made, sizes))  # a few numbers more than planned
 
 
-def plans(graph: Graph, sizes: Mapping[str, int], seconds: Seconds, whole: float | None = None) -> list[Plan]:
-    """All that the search finds, from the order as it is to the least memory: for each fortieth of `whole` bytes (the
-    peak of the graph, unless given) one at least. The graph gets the types of new values."""
+def plans(graph: Graph, sizes: Mapping[str, int], seconds: Seconds, whole: float | None = None,
+          enough: float = 0.0) -> list[Plan]:
+    """All that the search finds, from the order as it is to `enough` bytes or the least that can be reached: for each
+    fortieth of `whole` bytes (the peak of the graph, unless given) one at least. The graph gets the types of new
+    values."""
     facts = Facts(graph, sizes, seconds)
     found = [Plan(graph.nodes, Lifetimes(graph, graph.nodes, sizes, facts.bytes).peak)]
     order = flushed(graph)
     for weight in WEIGHTS:
-        found += Search(facts, order, weight, whole or found[0].peak).plans()
+        found += Search(facts, order, weight, whole or found[0].peak).plans(enough)
     return found
 
 

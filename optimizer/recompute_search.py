@@ -103,8 +103,9 @@ class Search:
         self.refused: set[tuple[str, str]] = set()
         self.curve: list[tuple[float, float]] = []
 
-    def plans(self) -> list[Plan]:
-        """A plan for each level that can be reached, and the last state, of which nothing is taken away."""
+    def plans(self, enough: float) -> list[Plan]:
+        """A plan for each level that can be reached, down to `enough` bytes; if the last cannot, the state at the end,
+        of which nothing is taken away."""
         lives = self._lives()
         found = [self._plan(lives)]
         for level in range(1, LEVELS):
@@ -117,6 +118,8 @@ class Search:
                 return [*found, self._plan(lives)]
             lives = self._take_back(lives)
             found.append(self._plan(lives))
+            if lives.peak <= enough:
+                break
         return found
 
     def _plan(self, lives: Lifetimes) -> Plan:
