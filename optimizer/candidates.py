@@ -39,5 +39,4 @@ class Improved:
     not_used: list[dict[str, Any]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
     predicted_input: float | None = None
-    cost_source: str = ""
     fusions: dict[str, Any] = field(default_factory=dict)  # what was tried, where the target takes fusions

@@ -67,7 +67,6 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
     improved.predicted_input = total(graph, prices)
     done, count = rewrite(graph, context, prices)
     improved.candidates.append(Candidate(NAME, done, list, total(done, prices)))
-    improved.cost_source = "/".join(sorted(context.costs.sources()))
     improved.statistics = {"stop": "no rule makes the graph faster", "firings": count}
     clock.note(**improved.statistics)
 

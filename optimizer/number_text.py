@@ -11,7 +11,7 @@ def seconds_text(value: object) -> str:
     """A duration."""
     if not isinstance(value, int | float):
         return "" if value is None else str(value)
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(value) >= size:
             return f"{value / size:.3f} {unit}"
     return f"{value / 1e-9:.1f} ns"

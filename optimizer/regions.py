@@ -254,7 +254,6 @@ def _given(steps: list[Step]) -> Callable[[], list[Step]]:
 def _tell(improved: Improved, parts: list[Part], context: Context) -> None:
     """Add up what was told of each region."""
     improved.predicted_input = sum(part.told.predicted_input or 0.0 for part in parts)
-    improved.cost_source = "/".join(sorted(context.costs.sources()))
     improved.statistics = _counts(parts)
     unused: dict[str, dict[str, Any]] = {}
     for part in parts:

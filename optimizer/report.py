@@ -11,6 +11,7 @@ from graphs.wording import counted
 
 from .number_text import bytes_text
 from .roofline_report import table
+from .stepcosts import ESTIMATED
 
 REPORT_VERSION = 1
 
@@ -91,13 +92,19 @@ def _predicted_text(report: Mapping[str, Any]) -> str:
 
 
 def prediction_note(report: Mapping[str, Any]) -> str:
-    """Why the predicted gain is another one than the measured, where it lies outside of what was measured."""
+    """How many of the node times are estimates beside measured ones, and why the predicted gain is another one than the
+    measured, where it lies outside of what was measured."""
     predicted, measured = report.get("predicted"), report.get("measured") or {}
-    if not predicted or not predicted["after"] or not measured.get("speed_up"):
+    if not predicted:
         return ""
+    estimated, note = predicted.get("estimated"), ""  # reports of earlier versions do not count them
+    if estimated and any(estimated.values()) and predicted["source"] != ESTIMATED:
+        note = f", {estimated['before']} and {counted(estimated['after'], 'node')} only estimated"
+    if not predicted["after"] or not measured.get("speed_up"):
+        return note
     if measured["low"] <= predicted["before"] / predicted["after"] <= measured["high"]:
-        return ""
-    return ", each by itself; the whole differs"
+        return note
+    return f"{note}, each by itself; the whole differs"
 
 
 def sizes_note(report: Mapping[str, Any]) -> str:

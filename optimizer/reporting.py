@@ -19,7 +19,7 @@ from .progress import Clock
 from .report import REPORT_VERSION, describe, of_the_file
 from .result import Trace
 from .roofline_report import roofline_section
-from .stepcosts import SUM_OF_TIMES
+from .stepcosts import SUM_OF_TIMES, Total
 
 NOT_PRICED = "neither the search nor the trace priced this graph"
 
@@ -32,7 +32,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
 
     used = _rules_used(trace)
     measured = _measured(winner, outcome)
-    predicted = _predicted(winner, improved, trace)
+    predicted = _predicted(original, winner, improved, trace, context)
     return {
         "egraft_report": REPORT_VERSION,
         "egraft": version("egraft"),
@@ -91,16 +91,20 @@ def _running_children() -> list[int]:
     return sizes
 
 
-def _predicted(winner: Finalist, improved: Improved, trace: Trace) -> dict[str, Any] | None:
+def _predicted(original: Graph, winner: Finalist, improved: Improved, trace: Trace,
+               context: Context) -> dict[str, Any] | None:
     """What the search says of the winner; of one that is none of its own (`normalized`), what the trace says."""
     if winner.name == INPUT:
         return None
+    totals = {"before": Total(original, context.costs), "after": Total(winner.graph, context.costs)}
+    estimated = {name: total.estimated for name, total in totals.items()}
     if improved.predicted_input is not None and winner.predicted is not None:
-        return {"before": improved.predicted_input, "after": winner.predicted, "source": improved.cost_source}
+        return {"before": improved.predicted_input, "after": winner.predicted, "estimated": estimated,
+                "source": "/".join(sorted(totals["before"].sources | totals["after"].sources))}
     priced = [step for step in trace.steps if step.get("cost_before") is not None]
     if not priced:
         return None
-    return {"before": priced[0]["cost_before"], "after": priced[-1]["cost_after"],
+    return {"before": priced[0]["cost_before"], "after": priced[-1]["cost_after"], "estimated": estimated,
             "source": str(priced[-1]["cost_source"]).removeprefix(SUM_OF_TIMES)}
 
 

@@ -188,7 +188,6 @@ def tell(improved: Improved, saturated: Saturated, selections: Mapping[str, extr
     improved.statistics = {"stop": saturated.stop, **_plain(saturated.statistics)}
     improved.refusals = _refusals(saturated, selections)
     improved.predicted_input = total(extract.incumbent(saturated, prices), prices)
-    improved.cost_source = "/".join(sorted(context.costs.sources()))
     improved.not_used = _not_used(saturated, selections, prices)
 
 

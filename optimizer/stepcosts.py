@@ -12,6 +12,7 @@ from graphs.unpacking import stays
 from search.steps import Rewriter
 
 SUM_OF_TIMES = "sum of node times: "  # what a predicted time is
+ESTIMATED = "roofline"  # the source of a price that nobody measured
 FREE = (0.0, "")  # what a node over constants costs
 _UNIT = 1074  # 2**-1074 divides every float, so that a sum that is kept up to date stays exact
 
@@ -29,6 +30,7 @@ class Total:
         self._rewriter: Rewriter | None = None
         self._prices: dict[int, tuple[float, str]] = {}
         self._sum = 0  # of all prices, exact, in units of 2**-_UNIT seconds
+        self._sources: Counter[str] = Counter()  # of all prices that are something
         self._constant = set(graph.constants)
         for node in graph.nodes:  # they are in order
             read = node.uses
@@ -58,6 +60,16 @@ class Total:
         return Counter(self._prices.values())
 
     @property
+    def sources(self) -> set[str]:
+        """Where the prices come from that are paid now, of those that are nothing."""
+        return {source for source, count in self._sources.items() if count}
+
+    @property
+    def estimated(self) -> int:
+        """How many nodes are priced by the roofline alone."""
+        return self._sources[ESTIMATED]
+
+    @property
     def seconds(self) -> float:
         """Of the whole graph, the same in whatever order the nodes came."""
         return self._sum / (1 << _UNIT)
@@ -66,11 +78,13 @@ class Total:
         self._drop(node)
         self._prices[id(node)] = price
         self._sum += _exact(price[0])
+        self._sources[price[1]] += price[0] > 0
 
     def _drop(self, node: Node) -> tuple[float, str]:
         """Forget the price of a node; that price."""
         price = self._prices.pop(id(node), FREE)
         self._sum -= _exact(price[0])
+        self._sources[price[1]] -= price[0] > 0
         return price
 
     def _price(self, nodes: Iterable[Node]) -> list[tuple[float, str]]:

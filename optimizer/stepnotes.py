@@ -32,6 +32,7 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
     stored, total, run = Stored(graph), Total(graph, context.costs), run_of(graph, context)
     before, patched = total.seconds, False
     for step in steps:
+        sources = total.sources
         error: dict[str, Any] | None = None
         if step["patch"].get("kind") == "diff":
             earlier = total.rewriter.finish() if patched else graph  # else what is dead is part of the difference
@@ -54,7 +55,7 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
             step["change_source"] = total.price_changes()
         after = total.seconds
         step["cost_before"], step["cost_after"] = before, after
-        step["cost_source"] = SUM_OF_TIMES + "/".join(sorted(context.costs.sources()))
+        step["cost_source"] = SUM_OF_TIMES + "/".join(sorted({*sources, *total.sources}))
         step["error"] = error
         before = after
     return total.rewriter.finish() if patched else graph

@@ -6,16 +6,22 @@ import json
 import math
 import pickle
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
+from cost_model.costs import Cost
+from cost_model.node_costs import NodeCosts
 from graphs.builder import Builder
-from graphs.ir import Graph
+from graphs.inference import infer
+from graphs.ir import Graph, Node
+from graphs.text import parse_graph
 from optimizer.context import open_context
 from optimizer.options import Options
 from optimizer.pipeline import optimize
 from optimizer.replay import replay
-from search.steps import Step, Written
+from optimizer.stepcosts import Total
+from search.steps import Patch, Step, Written
 
 
 def stack(layers: int) -> Graph:
@@ -43,6 +49,24 @@ def test_the_cost_of_a_step_is_the_sum_of_the_times_of_all_nodes(tmp_path: Path)
         wanted = math.fsum(cost for node in graph.nodes if math.isfinite(cost := context.costs.node_in(graph, node)
                                                                          .seconds))
         assert (steps[count]["cost_before"] if count < len(steps) else steps[-1]["cost_after"]) == wanted
+
+
+class HalfMeasured:
+    """Costs where Relu was measured and Neg was not."""
+
+    def node_in(self, graph: Graph, node: Node) -> Cost:
+        return Cost(1e-6, "measured" if node.op == "Relu" else "roofline")
+
+
+def test_sources_are_those_of_the_nodes_that_are_paid_now() -> None:
+    graph = parse_graph('graph "m" opset 18 (x: float32[4]) -> (y) { a = Neg(x) b = Neg(a) y = Relu(b) }')
+    infer(graph)
+    total = Total(graph, cast(NodeCosts, HalfMeasured()))
+    assert (total.sources, total.estimated) == ({"measured", "roofline"}, 2)
+    total.rewriter.apply(Patch(add=parse_graph('graph "p" opset 18 (x: float32[4]) -> (c) { c = Relu(x) }').nodes,
+                               replace={"y": "c"}))
+    total.price_changes()
+    assert (total.sources, total.estimated) == ({"measured"}, 0)
 
 
 def test_a_copy_of_a_step_is_what_its_text_says(tmp_path: Path) -> None:

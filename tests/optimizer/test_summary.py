@@ -92,3 +92,18 @@ def test_a_prediction_beside_what_was_measured(predicted: float, told: bool) -> 
     assert ("the whole differs" in prediction_note(report)) == told
     assert prediction_note({**report, "measured": {"speed_up": None}}) == "", "nothing to compare with"
     assert sizes_note({"target": {"sizes": {"n": 1}}}).startswith(" (guessed;")
+
+
+@pytest.mark.parametrize(("source", "estimated", "told"), [
+    ("measured/roofline", {"before": 3, "after": 1}, ", 3 and 1 node only estimated"),
+    ("measured", {"before": 0, "after": 0}, ""),
+    ("roofline", {"before": 3, "after": 1}, ""),  # all of them, as the source says
+])  # fmt: skip
+def test_how_many_times_are_only_estimated(source: str, estimated: dict[str, int], told: str) -> None:
+    predicted = {"before": 1.0, "after": 1.0, "source": source, "estimated": estimated}
+    assert prediction_note({"predicted": predicted}) == told
+
+
+def test_estimates_are_counted_in_both_graphs(tmp_path: Path) -> None:
+    found = run(parse_graph(MODEL), tmp_path)["predicted"]
+    assert found["source"] == "roofline" and found["estimated"] == {"before": 3, "after": 1}

@@ -91,7 +91,7 @@ def test_drawings_stay_inside_their_frame() -> None:
 
 
 def test_numbers_for_people() -> None:
-    assert [seconds_text(value) for value in (2, 2e-3, 2e-6, 2e-9)] == ["2.000 s", "2.000 ms", "2.000 µs", "2.0 ns"]
+    assert [seconds_text(value) for value in (2, 2e-3, 2e-6, 2e-9)] == ["2.000 s", "2.000 ms", "2.000 us", "2.0 ns"]
     assert bytes_text(3 << 20) == "3.0 MiB" and bytes_text(5) == "5 bytes" and count_text(2e9, "FLOP") == "2.00 GFLOP"
     assert seconds_text(None) == "" and bytes_text("inf") == "inf"
 
