@@ -18,6 +18,8 @@ from graphs.types import TensorType
 from .execute import Context, NodeFunction, Values
 from .program import Program
 
+_NO_LIMIT = (1 << 31) - 1  # a trip count from here on is how exporters write that only the condition ends a Loop
+
 
 def prepare_control_flow(node: Node, context: Context) -> NodeFunction:
     """The function of a control-flow node, its nested graphs prepared."""
@@ -57,6 +59,7 @@ def _loop(node: Node, context: Context) -> NodeFunction:
     given = [*map(bool, node.inputs), False, False]  # whether there is a limit, and a condition
     carried_count = max(0, len(node.inputs) - 2)
     scan_names = body.graph.outputs[1 + carried_count:]
+    most = context.most_turns
 
     def call(values: Values) -> Values:
         limit = None if not given[0] or values[0] is None else int(np.asarray(values[0]).reshape(-1)[0])
@@ -64,7 +67,10 @@ def _loop(node: Node, context: Context) -> NodeFunction:
         carried, outer = list(values[2: 2 + carried_count]), body.outer(values)
         collected: list[list[Any]] = [[] for _ in scan_names]
         turn = 0
+        last = most if limit is None or limit >= _NO_LIMIT else None
         while going and (limit is None or turn < limit):
+            if turn == last:
+                raise ValueError(f"its condition still holds after {turn} turns")
             found = body.program.run([np.asarray(turn, np.int64), np.asarray(True), *carried, *outer])
             going = bool(np.asarray(found[0]).reshape(-1)[0])
             carried = found[1: 1 + carried_count]

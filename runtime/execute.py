@@ -50,6 +50,7 @@ class Context:
     hooks: Hooks = field(default_factory=Hooks)
     by_reference: list[str] = field(default_factory=list)  # labels of the nodes that onnx.reference runs
     threads: int = 1  # that one fused kernel may use
+    most_turns: int | None = None  # of a Loop that only its condition ends
 
     @staticmethod
     def of(model: Graph, seed: int | None = None, hooks: Hooks | None = None) -> Context:

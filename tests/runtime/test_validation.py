@@ -424,6 +424,17 @@ def test_control_flow_branches_are_both_tried() -> None:
         assert both(body.format("Relu", "Neg"), body.format(*wrong), header=header).status == "failed", wrong
 
 
+@pytest.mark.parametrize("limit", ["", "n"])
+def test_a_loop_that_some_values_never_end(limit: str) -> None:
+    header = 'graph "g" opset 17 (x: float32[2]) -> (y) { n = constant int64[] 9223372036854775807 %s }'
+    body = """g = constant bool[] true k = constant float32[] 1 h = constant float32[] 9
+      y = Loop({}, g, x, body=graph (i: int64[], c: bool[], v: float32[2]) -> (c2, w) {{
+        w = {}(v, k) r = ReduceMin(w, keepdims=0) c2 = Less(r, h) }})"""
+    found = both(body.format(limit, "Add"), body.format(limit, "Add"), header=header)
+    assert found.ok and found.rounds  # 1e30 + 1 is 1e30, and -inf + 1 is -inf: these rounds are left out
+    assert both(body.format(limit, "Add"), body.format(limit, "Sub"), header=header).status == "failed"
+
+
 def test_what_cannot_be_compared_is_not_validated() -> None:
     turns = [f"k{i} = constant float32[] 1e6\n t{i} = Mul(s{i - 1}, k{i})\n s{i} = Sin(t{i})" for i in range(1, 4)]
     chaotic = "\n ".join(["s0 = Sin(x)", *turns, "y = Identity(s3)"])
