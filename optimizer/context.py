@@ -69,7 +69,8 @@ def within(effort: Effort, timeout: float | None) -> Effort:
         return effort
     budget, compare, fusions = effort.budget, effort.compare, effort.fusions
     return replace(effort, budget=replace(budget, seconds=min(budget.seconds, timeout / 4),
-                                          hard_seconds=min(budget.hard_seconds, 0.4 * timeout)),
+                                          hard_seconds=min(budget.hard_seconds, 0.4 * timeout),
+                                          wall_seconds=min(budget.wall_seconds, 0.4 * timeout)),
                    measure_seconds=min(effort.measure_seconds, timeout / 5),
                    extract_seconds=min(effort.extract_seconds, timeout / 20),
                    compare=replace(compare, budget=min(compare.budget, timeout / 5)),

@@ -1,4 +1,4 @@
-"""How much a search may do. Everything but `seconds`, `hard_seconds` and `memory` stops at a reproducible place."""
+"""How much a search may do. Everything but the seconds and `memory` stops at a reproducible place."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ class Budget:
 
     A rule with more than `matches` new matches in one iteration fires that many, waits `ban` iterations and may then
     fire twice as many. `seconds` (of processor time) is looked at between iterations and gives the best so far; after
-    `hard_seconds`, or beyond `memory` bytes of address space, the child process is killed and the last checkpoint
-    counts.
+    `hard_seconds` (of processor time: a busy machine takes nothing away), after `wall_seconds`, or beyond `memory`
+    bytes of address space, the child process is killed and the last checkpoint counts.
     """
 
     iterations: int = 12
@@ -21,6 +21,7 @@ class Budget:
     ban: int = 2
     seconds: float = 20.0
     hard_seconds: float = 60.0
+    wall_seconds: float = 300.0
     memory: int = 6 << 30
 
 
@@ -34,6 +35,6 @@ class Folding:
 
 
 FOLDING = Folding()
-LOW = Budget(iterations=5, nodes=4_000, matches=300, seconds=8.0, hard_seconds=30.0)
+LOW = Budget(iterations=5, nodes=4_000, matches=300, seconds=8.0, hard_seconds=30.0, wall_seconds=150.0)
 NORMAL = Budget()
-HIGH = Budget(iterations=25, nodes=40_000, matches=4_000, seconds=120.0, hard_seconds=300.0)
+HIGH = Budget(iterations=25, nodes=40_000, matches=4_000, seconds=120.0, hard_seconds=300.0, wall_seconds=900.0)

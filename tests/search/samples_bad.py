@@ -29,6 +29,12 @@ def b_never_answers(m: Match) -> Outcome:
 
 
 @_rule("Relu(x)", "x")
+def b_computes_for_ever(m: Match) -> Outcome:
+    while True:
+        pass
+
+
+@_rule("Relu(x)", "x")
 def b_raises(m: Match) -> Outcome:
     raise RuntimeError("a defect")
 
