@@ -18,7 +18,7 @@ from ..types import TensorType, Type
 from ..versions import Original, canonicalize
 from .annotations import EXTRA, annotated
 from .naming import nested_graphs, own_names, rename_definitions
-from .tensors import ExternalFiles, read_sparse, read_tensor
+from .tensors import SPARSE, ExternalFiles, read_sparse, read_tensor
 from .values import read_attribute, read_type
 
 _FIX = "correct the model"
@@ -252,7 +252,9 @@ class Reader:
         if attribute.name == "value":
             return read_tensor(attribute.t, self.files)
         if attribute.name == "sparse_value":
-            return read_sparse(attribute.sparse_tensor, self.files)
+            constant = read_sparse(attribute.sparse_tensor, self.files)
+            constant.__dict__[SPARSE] = attribute  # ONNX infers a dense tensor for the node, none for an initializer
+            return constant
         kinds = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64",
                  "value_string": "string", "value_strings": "string"}
         dtype = kinds.get(attribute.name)

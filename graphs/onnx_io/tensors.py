@@ -19,7 +19,7 @@ from ..errors import InvalidModel, MissingData
 from ..types import TensorType
 from .ranges import RANGE, FileRange, identity_of
 
-SPARSE = "sparse"  # key in a constant's __dict__: the SparseTensorProto that it stands for
+SPARSE = "sparse"  # key in a constant's __dict__: the SparseTensorProto that it stands for, or the attribute with it
 _MAX_ELEMENTS = 1 << 48
 _MAX_DENSE = 1 << 28  # elements of a sparse tensor that may be written out dense
 

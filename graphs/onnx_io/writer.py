@@ -198,7 +198,9 @@ class Writer:
         sparse = constant.__dict__.get(SPARSE)
         old = self.ir_version < _FIRST_IR_WITH_FREE_INITIALIZERS and not listed
         as_node = as_node or old
-        if isinstance(sparse, SparseTensorProto) and not as_node:
+        if isinstance(sparse, onnx.AttributeProto):
+            front.append(NodeProto(op_type="Constant", output=[name], attribute=[sparse]))
+        elif isinstance(sparse, SparseTensorProto) and not as_node:
             copy = proto.sparse_initializer.add()
             copy.CopyFrom(sparse)
             copy.values.name = name

@@ -148,6 +148,17 @@ def test_a_sparse_initializer_is_a_constant_and_stays_sparse() -> None:
     assert list(to_model_proto(graph).graph.sparse_initializer) == [sparse]
 
 
+def test_a_sparse_constant_stays_a_node() -> None:
+    """ONNX's own inference takes a sparse initializer for no input of Add, but the node."""
+    values = numpy_helper.from_array(np.float32([5, 6]), "v")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([1, 3]), "i"), [2, 2])
+    proto = model([helper.make_node("Constant", [], ["w"], sparse_value=sparse),
+                   helper.make_node("Add", ["x", "w"], ["y"])], [tensor("x", 2, 2)], [tensor("y", 2, 2)])
+    written = to_model_proto(read(proto))
+    onnx.checker.check_model(written, full_check=True)
+    assert written.graph.node == proto.graph.node
+
+
 def test_unknown_operators_pass_verbatim() -> None:
     attrs = {"f": 0.1, "i": 3, "s": b"\xff", "ints": [1], "strings": ["a"], "empty": [],
              "t": numpy_helper.from_array(np.float32([1])), "g": helper.make_graph([], "inner", [], [])}
