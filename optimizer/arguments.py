@@ -78,7 +78,7 @@ def _usage_error(error: Any) -> int:
     if context is not None and error.message == context.get_help():
         print(error.message, file=sys.stderr)
         return 2
-    print(f"egraft: error[usage]: command line: {' '.join(error.format_message().split()).rstrip('.')}; "
+    print(f"egraft: error[invalid-option]: command line: {' '.join(error.format_message().split()).rstrip('.')}; "
           f"see {command} --help", file=sys.stderr)
     return 2
 

@@ -16,7 +16,7 @@ from search import budget, build, extract, prove, saturate
 from .bodies import improve_bodies, make_names_unique
 from .normalize import normalize
 from .result import step_text
-from .searching import count_nodes
+from .searching import count_nodes, with_constants
 
 
 def print_proof(left: Graph, right: Graph, precision: str) -> bool:
@@ -39,7 +39,7 @@ def find_proof(left: Graph, right: Graph, precision: str) -> dict[str, Any]:
     nested = any(changed)
     proof = prove.prove(a, b, rules, budget.NORMAL)
     weakest = (precision if nested else proof.exactness) if proof.joined else None
-    steps = [{**step.to_dict(), "index": index} for index, step in enumerate(proof.steps)]
+    steps = [{**with_constants(step.to_dict()), "index": index} for index, step in enumerate(proof.steps)]
     before = "normalization of both" + (" and of their nested graphs by the rules" if nested else "")
     text = (f"proved equal ({weakest}) in {counted(len(steps), 'step')}, after {before}" if proof.joined else
             _not_proved(proof, len(rules)))

@@ -162,6 +162,9 @@ def _special_lines(report: Mapping[str, Any]) -> list[str]:
     if fixed:
         found = fixed["against_the_file"]
         against = f", {found['speed_up']:.3f}x of the file that was given, {found['verdict']}" if found else ""
+        alone = fixed["against_constant_sizes"]
+        if alone.get("speed_up"):
+            against += f"; {alone['speed_up']:.3f}x of constant sizes alone, {alone['verdict']}"
         lines.append(f"fixed      {sizes_text(fixed['sizes'])}: the result takes no other sizes{against}")
     for row in buckets["rows"] if buckets else ():
         said = f"{row['speed_up']:.3f}x, {row['verdict']}" if row.get("speed_up") else row.get("note", "")

@@ -266,10 +266,10 @@ def _tracer(graph: Graph, saturated: Saturated, selection: extract.Selection, bu
 def rows(graph: Graph, steps: Sequence[Step]) -> list[dict[str, Any]]:
     """Steps as JSON values, without the weights of the graph that they start from."""
     stored = {constant.digest for constant in graph.constants.values() if constant.size > INLINE_ELEMENTS}
-    return [_row(step.to_dict(stored)) for step in steps]
+    return [with_constants(step.to_dict(stored)) for step in steps]
 
 
-def _row(row: dict[str, Any]) -> dict[str, Any]:
+def with_constants(row: dict[str, Any]) -> dict[str, Any]:
     """A step with its new constants among the lines that come after."""
     texts = row["patch"]["constants"].items()
     lines = [f"{name} = constant {text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + ' ...'}"

@@ -118,6 +118,7 @@ def _tell_fixed(graph: Graph, run: Pipeline, result: Result) -> None:
                        "note": note}
     if found and not bucketed:
         report["measured"] = {**found, "unsupported": {}, "note": "against the file that was given"}
+        report["roofline"] = roofline_section(run.original, result.graph, run.context.costs, report["measured"])
     report["warnings"] = list(run.context.warnings)
     report["timings_hash"] = run.context.timings.content_hash()
 

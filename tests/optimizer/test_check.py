@@ -32,6 +32,14 @@ def test_a_folded_weight_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "computed-constant" in capsys.readouterr().out
 
 
+def test_new_constants_of_a_proof_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = (parse_graph(f'graph "m" opset 18 (x: float32[n]) -> (y) {{ {body} }}') for body in (
+        "two = constant float32[] 2 y = Div(x, two)", "half = constant float32[] 0.5 y = Mul(x, half)"))
+    assert print_proof(a, b, "exact")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("  + ") and line.endswith("= constant float32[] 0.5")]
+
+
 def test_branches_are_compared_after_rewriting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = """graph "m" opset 18 (x: float32[n, 4], c: bool[]) -> (y) {{
         y = If(c, then_branch=graph () -> (a) {{ {} }}, else_branch=graph () -> (b) {{ b = Abs(x) }}) }}"""

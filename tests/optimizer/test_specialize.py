@@ -101,6 +101,18 @@ def test_optimizing_with_fixed_sizes(tmp_path: Path, database: str) -> None:
     assert_same(session(model(), tmp_path / "a.onnx"), session(general.graph, tmp_path / "b.onnx"), feeds(3, 7))
 
 
+def test_one_pair_of_times_of_fixed_sizes(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the report says was measured and what its roofline holds are the same runs: of the file that was given."""
+    row = {"speed_up": 2.0, "low": 1.9, "high": 2.1, "verdict": "faster", "before": 4e-3, "after": 2e-3,
+           "rounds": 9, "noise": 0.02, "kind": "measured"}
+    monkeypatch.setattr(specialize, "_against_the_file", lambda *_: (row, ""))
+    result = optimize(model(), fix_dims={"batch": 2, "seq": 5}, **WORDS, timings=database)
+    roofline = result.report["roofline"]
+    assert (roofline["before"]["seconds"], roofline["after"]["seconds"]) == (4e-3, 2e-3)
+    result.report["fixed"]["against_constant_sizes"] = {**row, "speed_up": 0.98, "verdict": "equal"}
+    assert "2.000x of the file that was given, faster; 0.980x of constant sizes alone, equal" in result.summary()
+
+
 @pytest.mark.parametrize(("words", "text"), [
     (["--fix-dim", "length=3"], "--fix-dim length: the model's inputs have no dimension 'length'; known: batch, seq"),
     (["--fix-dim", "seq=3,seq=4"], "seq is to be 3, too"), (["--fix-dim", "seq"], "--fix-dim seq: not of the form"),
