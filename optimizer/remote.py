@@ -101,7 +101,7 @@ class Client:
              headers: Mapping[str, str] | None = None) -> http.client.HTTPResponse:
         """The response of a request; the error that it tells is raised."""
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
-        connection = kind(self.host, self.port, timeout=600)
+        connection = kind(self.host, self.port, timeout=600)  # sends an iterator in chunks where no header says how
         sent = {"Accept": "application/json", **(headers or {})}
         if self.key:
             sent["Authorization"] = f"Bearer {self.key}"
@@ -165,8 +165,7 @@ class Client:
         else:
             boundary = secrets.token_hex(16)
             parts = multipart([("model", model.name, model), *files], boundary)
-            job = self._post(query, parts, {"Content-Type": f"multipart/form-data; boundary={boundary}",
-                                            "Transfer-Encoding": "chunked"})
+            job = self._post(query, parts, {"Content-Type": f"multipart/form-data; boundary={boundary}"})
         return job
 
     def _post(self, query: str, body: IO[bytes] | Iterator[bytes], headers: Mapping[str, str]) -> str:

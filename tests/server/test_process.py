@@ -92,6 +92,9 @@ def test_a_killed_service_resumes_its_jobs(tmp_path: Path, capsys: pytest.Captur
         assert optimize_remotely(second.url, model, out, options, trace, report, quiet=False) == 0
         assert graphs.load(out).node_count() == 1 and json.loads(trace.read_text())["egraft_trace"] == 1
         assert "<svg" in report.read_text() and f"{second.url}/jobs/" in capsys.readouterr().out
+        with_external(tmp_path, "sub/weights.bin")  # sent as a multipart body of unknown length
+        assert optimize_remotely(second.url, tmp_path / "external.onnx", out, options, None, None, quiet=True) == 0
+        assert graphs.load(out).node_count() == 1
         bad = tmp_path / "bad.onnx"
         bad.write_bytes(b"no model")
         with pytest.raises(EgraftError) as caught:
