@@ -147,7 +147,7 @@ def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
     words = [f"{counts.get('generated', 0)} generated",
              *(f"{counts[name]} {name}" for name in ("impossible", "faulty", "crashed") if counts.get(name)),
              f"{counts.get('measured', 0)} measured now", f"{counts.get('known', 0)} known"]
-    lines = [f"fusions    {counted(counts['unique'], 'kind')} in {counted(counts['sets'], 'set')} of nodes: "
+    lines = [f"fusions    {counted(counts['unique'], 'kind')} ({counted(counts['sets'], 'set')} in the largest graph): "
              f"{', '.join(words)}; {counted(sum(row['count'] for row in found['chosen']), 'kernel')} in the result"]
     for row in found["chosen"]:
         lines.append(f"  {row['count']} x {row['label']}: {' '.join(row['operators'])}: "
