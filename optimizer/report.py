@@ -214,8 +214,11 @@ def _measured_lines(measured: Mapping[str, Any] | None) -> list[str]:
 
 
 def ratio_text(measured: Mapping[str, Any]) -> str:
-    """What the speed-up is: not the quotient of the two median times."""
-    return f"the median ratio of {counted(measured['rounds'], 'round')}"
+    """What the speed-up is: not the quotient of the two median times. Of few rounds the interval holds for less than
+    the usual 99 %, and the text says for what."""
+    confidence = measured.get("confidence") or 1.0
+    held = "" if confidence >= 0.99 else f", the interval at {100 * confidence:.0f} %"
+    return f"the median ratio of {counted(measured['rounds'], 'round')}{held}"
 
 
 def medians_text(measured: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from graphs import load
 from graphs.text import parse_graph
 from optimizer import optimize
-from optimizer.report import nodes_note, of_the_file, prediction_note, sizes_note, summary
+from optimizer.report import nodes_note, of_the_file, prediction_note, ratio_text, sizes_note, summary
 from optimizer.report_html import render
 
 MODEL = 'graph "m" opset 18 (x: float32[n, seq]) -> (y) { a = Neg(x) b = Neg(a) y = Relu(b) }'
@@ -107,3 +107,8 @@ def test_how_many_times_are_only_estimated(source: str, estimated: dict[str, int
 def test_estimates_are_counted_in_both_graphs(tmp_path: Path) -> None:
     found = run(parse_graph(MODEL), tmp_path)["predicted"]
     assert found["source"] == "roofline" and found["estimated"] == {"before": 3, "after": 1}
+
+
+def test_an_interval_of_few_rounds_says_how_sure_it_is() -> None:
+    assert ratio_text({"rounds": 3, "confidence": 0.75}) == "the median ratio of 3 rounds, the interval at 75 %"
+    assert ratio_text({"rounds": 16, "confidence": 0.9958}) == "the median ratio of 16 rounds"
