@@ -22,7 +22,7 @@ from runtime.feeds import draw
 
 from .candidates import Improved
 from .context import Context
-from .looks import dominates, second_look
+from .looks import computes_the_same, dominates, second_look
 from .report import constant_bytes
 
 INPUT, NORMALIZED = "input", "normalized"
@@ -163,10 +163,10 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
                predicted_input: float | None) -> tuple[Comparison, list[Finalist]]:
     """The finalists that may be handed back, and the comparison with what a second look added.
 
-    A finalist that only lacks what the input has, or that was predicted to be faster, is not thrown out by one
-    measurement: the session's memory may have lain badly. Nor is one of fewer nodes that was about equal. What is
-    slower in the second look too is out. For one that computes less the second look decides; for others both looks
-    together must be as good as equal.
+    A finalist that only lacks what the input has (nodes, or bytes of constants), or that was predicted to be faster, is
+    not thrown out by one measurement: the session's memory may have lain badly. Nor is one of fewer nodes that was
+    about equal. What is slower in the second look too is out. For one that computes less the second look decides; for
+    others both looks together must be as good as equal.
     """
     credible = {entry.name for entry in fit if _credible(entry, comparison, predicted_input)}
     original = next(entry for entry in fit if entry.name == INPUT)
@@ -176,8 +176,10 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
         if entry.name in credible and comparison.results[entry.name].verdict != "slower":
             continue
         fewer = entry.opened.node_count() < original.opened.node_count()
-        if (fewer and _predicted_not_slower(entry, predicted_input)) or dominates(entry.opened, original.opened,
-                                                                                  context.sizes):
+        less = dominates(entry.opened, original.opened, context.sizes) or (
+            computes_the_same(entry.opened, original.opened, context.sizes)
+            and constant_bytes(entry.graph) < constant_bytes(original.graph))
+        if less or (fewer and _predicted_not_slower(entry, predicted_input)):
             leaner.add(entry.name)
         elif not (fewer and _is_equal(entry, comparison)) and (
                 entry.predicted is None or predicted_input is None

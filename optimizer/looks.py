@@ -19,6 +19,13 @@ def dominates(graph: Graph, original: Graph, sizes: Mapping[str, int]) -> bool:
     return _signatures(graph, sizes) < _signatures(original, sizes)
 
 
+def computes_the_same(graph: Graph, original: Graph, sizes: Mapping[str, int]) -> bool:
+    """Are the nodes, by operator, attributes and input types, those of the original? Only constants or names differ."""
+    if graph.node_count() != original.node_count():
+        return False
+    return _signatures(graph, sizes) == _signatures(original, sizes)
+
+
 def _signatures(graph: Graph, sizes: Mapping[str, int]) -> Counter[str]:
     return Counter(node_key(spec_of(graph, node, sizes), 1) for node in graph.nodes)
 

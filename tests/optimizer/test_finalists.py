@@ -83,6 +83,19 @@ def test_what_only_lacks_nodes_is_thrown_out_by_two_looks_alone(tmp_path: Path) 
     assert found.low <= 1.001 and found.high >= 1.149 and found.ratio == pytest.approx(1.0724, abs=1e-3)
 
 
+def test_what_only_shares_constants_is_thrown_out_by_two_looks_alone(tmp_path: Path) -> None:
+    def text(second: str) -> str:
+        return (f"{HEAD} w = constant float32[1, 4] [1, 2, 3, 4] {second} "
+                f"a = Mul(x, w) b = Mul(a, {second[:1] or 'w'}) y = Relu(b) }}")
+
+    before, shared = text("v = constant float32[1, 4] [1, 2, 3, 4]"), text("")
+    for second, winner in ((10.0, "new"), (11.0, INPUT)):
+        target = Scripted({before: [(10.0,)], shared: [(11.5,), (second,)]})
+        entries = [Finalist(INPUT, graph_of(before), list), Finalist("new", graph_of(shared), list)]
+        outcome = race(entries, context_of(tmp_path / f"{second}.db", target), None)
+        assert (outcome.ranked[0].name, target.sessions[str(graph_of(shared))]) == (winner, 2)
+
+
 @pytest.mark.parametrize(("text", "predicted"), [(LEANER, None), (LEANER, 8 * MICROSECOND), (OTHER, 8 * MICROSECOND)])
 def test_what_is_slower_twice_is_refused(tmp_path: Path, text: str, predicted: float | None) -> None:
     assert looked(tmp_path, text, [(11.5,), (10.6,)], predicted)[:2] == (INPUT, 2)

@@ -103,4 +103,5 @@ def test_gradients(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_not_there(tmp_path: Path) -> None:
     found = outcome(tmp_path, small(tmp_path), kind="train-step", loss="nothing")
-    assert found["problem"]["code"] == "invalid-option" and "nothing" in found["problem"]["where"]
+    assert found["problem"]["code"] == "invalid-option" and found["problem"]["where"] == "loss"
+    assert "nothing" in found["problem"]["found"]
