@@ -27,6 +27,7 @@ def load(source: str | os.PathLike[str] | bytes) -> Graph:
 
 def _read(source: str | os.PathLike[str] | bytes) -> Graph:
     from .onnx_io import load_onnx
+    from .onnx_io.files import read_bytes
     from .sniffing import SNIFFED, form_of
 
     if isinstance(source, bytes | bytearray | memoryview):
@@ -34,6 +35,8 @@ def _read(source: str | os.PathLike[str] | bytes) -> Graph:
         form = form_of(data[:SNIFFED])
         return load_onnx(data) if form == "onnx" else _parse(data, form, "")
     path = Path(source)
+    if path.is_fifo() or path.is_char_device():
+        return _read(read_bytes(path))  # it can be read once only
     form = {".onnx": "onnx", ".json": "json", ".txt": "text"}.get(path.suffix.lower(), "")
     if not form:
         try:
@@ -43,8 +46,6 @@ def _read(source: str | os.PathLike[str] | bytes) -> Graph:
             raise UnreadableFile.of(path, error) from error
     if form == "onnx":
         return load_onnx(path)
-    from .onnx_io.files import read_bytes
-
     return _parse(read_bytes(path), form, f"{path}, ")
 
 

@@ -20,7 +20,7 @@ from .tensors import ExternalFiles
 from .values import write_attribute
 from .writer import writable
 
-_MAX_DEPTH = 64  # of calls inside calls
+_MAX_DEPTH = 100  # of calls inside calls; ONNX Runtime takes as many
 # ONNX Runtime has operators of its own there and prefers them to a function of the same name, which is for others.
 RUNTIME_DOMAIN = "com.microsoft"
 
@@ -83,8 +83,10 @@ class _Inliner:
         function = None if kept else self.functions.get(key)
         if function is None:
             return [node]
-        if key in stack or len(stack) > _MAX_DEPTH:
+        if key in stack:
             raise InvalidModel(node.label, f"function {node.op!r} calls itself", "functions may not be recursive")
+        if len(stack) >= _MAX_DEPTH:
+            raise InvalidModel(node.label, f"functions call each other more than {_MAX_DEPTH} deep", "inline some")
         made = self._body(node, function, graph, lookup)
         if made is None:
             return [node]

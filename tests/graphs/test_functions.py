@@ -178,3 +178,17 @@ def test_a_function_does_not_replace_an_operator(domain: str, name: str, overloa
     inline_functions(graph)
     assert [node.op for node in graph.nodes] == ["Neg" if domain == "f" else name]
     assert run(to_model_proto(graph)) == expected
+
+
+@pytest.mark.parametrize("depth", [100, 101])
+def test_functions_that_call_each_other_deeply(depth: int) -> None:
+    """ONNX Runtime takes 100 as well, and no more."""
+    chain = [function("F0", [helper.make_node("Neg", ["a"], ["b"])])] + [
+        function(f"F{level}", [call(f"F{level - 1}", ["a"], ["b"])]) for level in range(1, depth)]
+    graph = load_onnx(model([call(f"F{depth - 1}", ["x"], ["y"])], chain).SerializeToString())
+    if depth > 100:
+        with pytest.raises(InvalidModel, match="more than 100 deep"):
+            inline_functions(graph)
+    else:
+        inline_functions(graph)
+        assert [node.op for node in graph.nodes] == ["Neg"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,16 @@ def test_external_data_must_be_there_whole_and_inside(tmp_path: Path, entries: d
     assert "\n" not in str(caught.value)
     with pytest.raises(MissingData):
         load(proto.SerializeToString())
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.onnx"])
+def test_a_pipe_is_read_once(tmp_path: Path, name: str) -> None:
+    data = model([helper.make_node("Relu", ["x"], ["y"])]).SerializeToString()
+    os.mkfifo(tmp_path / name)
+    writer = threading.Thread(target=(tmp_path / name).write_bytes, args=(data,))
+    writer.start()
+    assert [node.op for node in load(tmp_path / name).nodes] == ["Relu"]
+    writer.join()
 
 
 def test_a_missing_file_is_an_error_of_one_line(tmp_path: Path) -> None:
