@@ -17,7 +17,7 @@ from graphs import load
 from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph
-from optimizer import finalists
+from optimizer import finalists, optimize
 from optimizer.context import Context, open_context
 from optimizer.finalists import INPUT, Finalist, Outcome, race
 from optimizer.looks import dominates
@@ -232,3 +232,14 @@ def test_where_the_target_runs_not_even_the_input_its_refusal_says_nothing(tmp_p
     context = context_of(tmp_path / "t.db", Refusing({LEANER: [(5.0,) * 8]}, [BEFORE]))
     entries = [Finalist(INPUT, graph_of(BEFORE), list), Finalist("leaner", graph_of(LEANER), list, MICROSECOND)]
     assert race(entries, context, 10 * MICROSECOND).ranked[0].name == "leaner"
+
+
+def test_a_call_is_estimated_as_its_body(tmp_path: Path) -> None:
+    """Three Neg in a function are three, not one launch of something unknown: one Neg is better than the call."""
+    model = onnx.parser.parse_model("""
+      <ir_version: 9, opset_import: ["": 17, "f": 1]>
+      g (float[4] x) => (float[4] y) { y = f.Thrice(x) }
+      <domain: "f", opset_import: ["": 17]>
+      Thrice (a) => (d) { b = Neg(a) c = Neg(b) e = Neg(c) d = Relu(e) }""")
+    found = optimize(model.SerializeToString(), target="roofline", effort="low", timings=str(tmp_path / "t.db"))
+    assert [node.op for node in found.graph.nodes] == ["Neg", "Relu"] and not found.graph.functions
