@@ -66,7 +66,7 @@ def _one_line(text: str) -> str:
 
 class InvalidModel(EgraftError):
     """The file is not a model, is cut short, or breaks the rules of ONNX (a cycle, a value written twice),
-    has no outputs, or nests graphs (If, Loop, Scan) more than 31 deep.
+    has no outputs, nests graphs (If, Loop, Scan) more than 31 deep, or calls functions more than 100 deep.
 
     Example: `egraft: error[invalid-model]: m.onnx: node 'a' needs its own output (cycle a -> b -> a); ...`
     """
