@@ -181,7 +181,7 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
             and constant_bytes(entry.graph) < constant_bytes(original.graph))
         if less or (fewer and _predicted_not_slower(entry, predicted_input)):
             leaner.add(entry.name)
-        elif not (fewer and _is_equal(entry, comparison)) and (
+        elif not (fewer and _found(entry, comparison, "equal")) and (
                 entry.predicted is None or predicted_input is None
                 or entry.predicted * PREDICTION_SLACK >= predicted_input):
             continue
@@ -257,7 +257,7 @@ def _at_other_sizes(ranked: list[Finalist], original: Finalist,
         slower = False
         for sizes in context.more_sizes if entry.name != INPUT else ():
             comparison, _, note = measure_whole([original, entry], context, sizes)
-            if comparison is not None and comparison.samples and _is_slower(entry, comparison) and dominates(
+            if comparison is not None and comparison.samples and _found(entry, comparison, "slower") and dominates(
                     entry.opened, original.opened, sizes):
                 again, _, _ = measure_whole([original, entry], context, sizes, look=2)
                 comparison = comparison if again is None else second_look(comparison, again)
@@ -271,14 +271,9 @@ def _at_other_sizes(ranked: list[Finalist], original: Finalist,
     return rows, kept
 
 
-def _is_slower(entry: Finalist, comparison: Comparison) -> bool:
+def _found(entry: Finalist, comparison: Comparison, verdict: str) -> bool:
     found = comparison.results.get(entry.name)
-    return found is not None and found.verdict == "slower"
-
-
-def _is_equal(entry: Finalist, comparison: Comparison) -> bool:
-    found = comparison.results.get(entry.name)
-    return found is not None and found.verdict == "equal"
+    return found is not None and found.verdict == verdict
 
 
 def _choose(comparison: Comparison, preference: list[str]) -> str:

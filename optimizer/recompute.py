@@ -8,7 +8,7 @@ time it costs, is taken (T. Chen and others, "Training deep nets with sublinear 
 others, "Checkmate", 2020, on which choices there are; the greedy rule is the one of XLA's pass, refined by trying
 several weights of time against memory and by taking back what turned out not to be needed). It goes down level by
 level, on the same way whatever the limit is, to a quarter below the limit: all plans on the way are kept, and the
-cheapest within the limit is taken, so that a looser limit does not cost more than a tighter one.
+cheapest within the limit is taken, so that a looser limit does not cost more than one that is a little tighter.
 
 A second computation of the same value is what every optimizer removes, and what a runtime may do at any time. So its
 operand is multiplied by a one that the graph computes from a value of the backward pass (1 to the power of any number

@@ -9,7 +9,7 @@ import pytest
 from cost_model.memory import Lifetimes, peak_activation_bytes
 from graphs.builder import Builder
 from graphs.errors import InvalidOption
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 from graphs.onnx_io import proto_bytes
 from graphs.text import parse_graph
 from optimizer import optimize
@@ -102,6 +102,19 @@ def test_a_looser_limit_never_costs_more() -> None:
         else:
             assert tight.peak == least
     assert rows[-1].seconds == 0
+
+
+def test_what_is_not_searched_below_a_limit_would_not_be_cheaper() -> None:
+    graph = step(5)
+    whole = peak_activation_bytes(graph, SIZES)
+
+    def seconds(node: Node) -> float:
+        return 3.0 if node.op == "MatMul" else 1.0
+
+    found = plans(graph, SIZES, seconds)
+    for share in (0.9, 0.75, 0.6):
+        _, plan = within(graph, SIZES, share * whole, seconds)
+        assert plan.peak <= share * whole and plan.seconds == chosen(graph, found, SIZES, share * whole)[1].seconds
 
 
 def test_numbers_that_are_none_and_no_numbers_at_all() -> None:
