@@ -25,6 +25,7 @@ _NUMBERS = (OpSchema.AttrType.INT, OpSchema.AttrType.FLOAT)
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 FUSED_DOMAIN = "egraft"  # of nodes that stand for several: `fusion` is loaded where there are any
 _BATCHED_SCAN = 8  # the opset
+MOST_TURNS = 10_000  # of a Loop that only its condition ends: values drawn at random may never end it
 
 
 @dataclass(slots=True)
@@ -50,7 +51,7 @@ class Context:
     hooks: Hooks = field(default_factory=Hooks)
     by_reference: list[str] = field(default_factory=list)  # labels of the nodes that onnx.reference runs
     threads: int = 1  # that one fused kernel may use
-    most_turns: int | None = None  # of a Loop that only its condition ends
+    most_turns: int | None = MOST_TURNS  # of a Loop that only its condition ends
 
     @staticmethod
     def of(model: Graph, seed: int | None = None, hooks: Hooks | None = None) -> Context:

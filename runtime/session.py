@@ -63,11 +63,13 @@ class Session:
     not here. `seed` starts the generator of random operators that have no seed of their own. `device` is the GPU of
     `egraft:cuda`, by its number (default: `$EGRAFT_CUDA_DEVICE`, else CUDA's current one); `report` is then a
     `CudaReport`. `threads` is how many one fused kernel of `egraft:cpu` may use (default: one for each core). Plans for
-    the last few sets of input sizes are kept; `close` gives up the memory.
+    the last few sets of input sizes are kept; `close` gives up the memory. A Loop that only its condition ends fails
+    after `most_turns`, unless that is None.
     """
 
     def __init__(self, graph: Graph, target: str = "egraft:cpu", *, device: Device | int | None = None,
-                 seed: int | None = None, hooks: Hooks | None = None, threads: int | None = None) -> None:
+                 seed: int | None = None, hooks: Hooks | None = None, threads: int | None = None,
+                 most_turns: int | None = None) -> None:
         if target not in TARGETS:
             raise TargetUnavailable(f"target {target!r}", "this runtime does not run it",
                                     f"use one of {', '.join(TARGETS)}")
@@ -84,6 +86,7 @@ class Session:
         # One pool of threads: where the engine's share kernels and products, those of BLAS would be in their way.
         self._blas: Callable[[], AbstractContextManager[None]] = nullcontext
         context = Context.of(graph, seed, hooks)
+        context.most_turns = most_turns
         context.threads = threads or len(os.sched_getaffinity(0))
         self.program: Program | CudaProgram
         if target == "egraft:cuda":

@@ -20,7 +20,7 @@ from ..fingerprint import Fingerprint, source_of, version_of
 from ..peaks import Peaks
 from ..timings import Timings
 from .base import Feeds, MeasuredTarget, Runner, Unsupported
-from .onnxruntime_cpu import OnnxRuntimeCpu, providers_here
+from .onnxruntime_cpu import OnnxRuntimeCpu, providers_here, try_once
 
 if TYPE_CHECKING:
     from runtime.cuda.device import Device
@@ -100,9 +100,10 @@ class EgraftCuda(MeasuredTarget):
         Raises Unsupported for graphs whose sizes depend on data: they have no plan that could be measured alone.
         """
         from runtime import Session
+        from runtime.execute import MOST_TURNS
 
         try:
-            session = Session(graph, target=self.name, device=self.device)
+            session = Session(graph, target=self.name, device=self.device, most_turns=MOST_TURNS)
             replay = session.replay(feeds)
         except NotExecutable as error:
             raise Unsupported(error.found) from error
@@ -209,8 +210,8 @@ class OnnxRuntimeCuda(OnnxRuntimeCpu):
         for name in names:
             binding.bind_output(name, "cuda")
 
-        def run() -> None:
-            session.run_with_iobinding(binding)
+        def run(options: Any = None) -> None:
+            session.run_with_iobinding(binding, options)
             binding.synchronize_outputs()
 
         def outputs() -> dict[str, np.ndarray]:
@@ -222,6 +223,7 @@ class OnnxRuntimeCuda(OnnxRuntimeCpu):
             binding.clear_binding_outputs()
             bound.clear()
 
+        try_once(graph, run)
         return Runner(run, outputs, close)
 
 

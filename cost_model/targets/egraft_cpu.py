@@ -38,9 +38,10 @@ class EgraftCpu(MeasuredTarget):
     def prepare(self, graph: Graph, feeds: Feeds, threads: int = 1) -> Runner:
         """A session; BLAS is set to `threads` threads around each run."""
         from runtime import Session
+        from runtime.execute import MOST_TURNS
 
         try:
-            session = Session(graph, target=self.name, threads=threads)
+            session = Session(graph, target=self.name, threads=threads, most_turns=MOST_TURNS)
         except NotExecutable as error:
             raise Unsupported(error.found) from error
         bound = dict(feeds)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -31,6 +32,8 @@ from .sharing import give_back, shared_model, shares_weights
 _PROTO_LIMIT = 1_900_000_000
 _NO_KERNEL = ("NotImplemented", "InvalidGraph")
 _NO_KERNEL_TEXT = ("not a registered function/op", "Could not find an implementation", "opset versions")
+
+PATIENCE = 10.0  # seconds for the first run of a graph with a Loop
 
 # How an optimized model is written: weights beside it and untouched.
 _WRITTEN = {"session.optimized_model_external_initializers_file_name": "weights",
@@ -77,6 +80,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
         names = [each.name for each in session.get_outputs()]
         values = {name: _ort_value(array) for name, array in kept.items()}
         if any(value is None for value in values.values()):  # text has no binding
+            try_once(graph, lambda options: session.run(names, kept, options))
 
             def fetch() -> dict[str, np.ndarray]:
                 return dict(zip(names, session.run(names, kept)))
@@ -88,6 +92,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
         for name in names:
             binding.bind_output(name)
         run = session.run_with_iobinding
+        try_once(graph, lambda options: run(binding, options))
 
         def outputs() -> dict[str, np.ndarray]:
             run(binding)
@@ -108,8 +113,11 @@ class OnnxRuntimeCpu(MeasuredTarget):
         wanted = {each.name for each in session.get_inputs()}
 
         def attempt(feeds: Feeds) -> None:
+            kept = {name: array for name, array in feeds.items() if name in wanted}
             try:
-                session.run(None, {name: array for name, array in feeds.items() if name in wanted})
+                try_once(graph, lambda options: session.run(None, kept, options), always=True)
+            except Unsupported:
+                raise
             except Exception as error:  # its classes differ by release
                 raise Unsupported(said(error)) from error
 
@@ -173,6 +181,31 @@ class OnnxRuntimeCpu(MeasuredTarget):
             if type(error).__name__ in _NO_KERNEL or any(part in text for part in _NO_KERNEL_TEXT):
                 raise Unsupported(" ".join(text.split())[:300]) from error
             raise
+
+
+def try_once(graph: Graph, run: Callable[[Any], object], always: bool = False) -> None:
+    """A run of a graph with a Loop, with the run options that it has to use: with inputs drawn at random its condition
+    may hold for ever. Raises Unsupported where the run does not end in PATIENCE seconds. Graphs without a Loop (the
+    runtime inlines functions) are run if `always`."""
+    import onnxruntime
+
+    endless = bool(graph.functions) or any(node.op == "Loop" for each in graph.walk() for node in each.nodes)
+    if not endless:
+        if always:
+            run(None)
+        return
+    options = onnxruntime.RunOptions()
+    timer = threading.Timer(PATIENCE, setattr, (options, "terminate", True))
+    timer.daemon = True
+    timer.start()
+    try:
+        run(options)
+    except Exception as error:  # its classes differ by release
+        if not options.terminate:
+            raise
+        raise Unsupported(f"a run with these inputs has not ended after {PATIENCE:g} s: a Loop goes on") from error
+    finally:
+        timer.cancel()
 
 
 def with_true_outputs(graph: Graph) -> Graph:

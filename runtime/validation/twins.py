@@ -31,9 +31,6 @@ _CACHED_BYTES = 1 << 20
 _TABLE_ELEMENTS = 1 << 20  # of a constant in which rows are looked up: only those rows are varied
 _EPSILON32 = 2.0**-23
 LOST, NEW = 6.0, float("inf")  # `chance` of constants that the other graph lacks: folded ones; those of rules
-
-
-MOST_TURNS = 10_000  # of a Loop that only its condition ends: values drawn at random may never end it
 TINY = 2.0**-42  # far below what float32 resolves, far above the rounding of float64
 
 
@@ -246,7 +243,6 @@ class TwinProgram:
         hooks = Hooks(constant=None if plain else self._constant, node=self._node if twin.wide else None,
                       function=self._function if self._tables else node_function)
         self.context = Context.of(graph, seed, hooks)
-        self.context.most_turns = MOST_TURNS
         if like is None:
             self.program = Program(graph, self.context)
         else:
