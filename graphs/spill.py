@@ -11,6 +11,8 @@ import mmap
 import os
 import tempfile
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import IO
 
@@ -19,6 +21,8 @@ import numpy as np
 LEAST_BYTES = 1 << 20  # a smaller array stays in memory
 _SEGMENT = 256 << 20  # bytes of one file: few files for many arrays
 _PAGE = mmap.PAGESIZE
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # options of glibc's mallopt
+_MOST_KEPT = 32 << 20  # bytes of a piece, to where glibc raises its threshold by itself
 
 
 class _Segments:
@@ -93,6 +97,18 @@ def let_go(array: np.ndarray) -> None:
         content.madvise(mmap.MADV_DONTNEED, start, first + array.nbytes - start)
 
 
+def files_of(arrays: Iterable[np.ndarray]) -> list[mmap.mmap]:
+    """The maps that large arrays lie in, each once, for `let_go_of_files`."""
+    found = (_file_of(array) for array in arrays if array.nbytes >= LEAST_BYTES)
+    return list({id(content): content for content in found if content is not None}.values())
+
+
+def let_go_of_files(files: Iterable[mmap.mmap]) -> None:
+    """Give back what whole maps take, whoever reads in them."""
+    for content in files if hasattr(mmap, "MADV_DONTNEED") else ():
+        content.madvise(mmap.MADV_DONTNEED)
+
+
 def _file_of(array: np.ndarray) -> mmap.mmap | None:
     base: object = array
     while isinstance(base, np.ndarray | memoryview):
@@ -108,6 +124,23 @@ def trim() -> None:
     give_back = getattr(_libc(), "malloc_trim", None)
     if give_back is not None:
         give_back(0)
+
+
+@contextmanager
+def mapping_freed_memory() -> Iterator[None]:
+    """Inside, what is allocated in pieces of 1 MiB or more goes back to the system when it is freed (glibc; elsewhere
+    nothing changes). Else glibc learns to keep pieces up to 32 MiB, and is told afterwards to do so, since mapping
+    memory anew at each run would slow NumPy down."""
+    set_option = getattr(_libc(), "mallopt", None)
+    if set_option is None:
+        yield
+        return
+    set_option(_MMAP_THRESHOLD, LEAST_BYTES)
+    try:
+        yield
+    finally:
+        set_option(_MMAP_THRESHOLD, _MOST_KEPT)
+        set_option(_TRIM_THRESHOLD, 2 * _MOST_KEPT)
 
 
 @lru_cache(maxsize=1)

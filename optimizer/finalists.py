@@ -33,6 +33,7 @@ TOGETHER_BYTES = 1 << 30  # of weights in the sessions that live at one time, as
 SMALL_SECONDS = 1e-4  # a whole run in less is mostly overhead of the runtime, and of the clock
 PREDICTION_SLACK = 1.02  # sums of node times are not exact
 EQUAL_MEDIAN, EQUAL_HIGH = 0.03, 0.05  # how far above the input's time an "equal" may lie: median, upper limit
+SAME = 0.005  # relative difference of predictions that no measurement of a large model would tell apart
 UNLIKELY = 1.08  # predicted to be this many times slower than the best: left out of the race for a large model
 
 
@@ -245,7 +246,20 @@ def _worth_measuring(entries: list[Finalist], predicted_input: float | None) -> 
         seconds = predicted_input if entry.predicted is None else entry.predicted
         if seconds is not None and seconds > best and (entry.predicted is None or seconds > UNLIKELY * best):
             left_out[entry.name] = f"not measured: predicted {seconds / best:.2f} times the time of the best"
+    for entry in entries[1:]:
+        twin = None if entry.name in left_out else _twin(entry, [each for each in entries if each.name not in left_out])
+        if twin is not None:
+            left_out[entry.name] = f"not measured: predicted as fast as {twin.name!r}, and not simpler"
     return [entry for entry in entries if entry.name not in left_out], left_out
+
+
+def _twin(entry: Finalist, others: list[Finalist]) -> Finalist | None:
+    """Another of the same predicted time to half a percent that is no less simple."""
+    def size(each: Finalist) -> tuple[int, int]:
+        return each.opened.node_count(), constant_bytes(each.graph)
+
+    return next((other for other in others if other is not entry and entry.predicted and other.predicted
+                 and abs(other.predicted / entry.predicted - 1) < SAME and size(other) <= size(entry)), None)
 
 
 def _at_other_sizes(ranked: list[Finalist], original: Finalist,

@@ -26,7 +26,7 @@ from ..fingerprint import Fingerprint, onnxruntime_cpu
 from ..neighbourhoods import Kernel, Neighbourhood, from_note, joined, kernels_key, to_note
 from ..timings import Timings
 from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, said, view_key
-from .sharing import give_back, shared_model, shares_weights
+from .sharing import shared_model, shares_weights, sparing
 
 # Protocol buffers end at 2 GiB; larger models go through a file with external data.
 _PROTO_LIMIT = 1_900_000_000
@@ -165,10 +165,10 @@ class OnnxRuntimeCpu(MeasuredTarget):
         graph = with_true_outputs(graph)
         try:
             if shares_weights(graph) and hasattr(options, "add_external_initializers"):
-                model, weights = shared_model(graph, options, self.providers == OnnxRuntimeCpu.providers)
-                session = onnxruntime.InferenceSession(model, options, providers=list(self.providers))
+                model, weights, files = shared_model(graph, options, self.providers == OnnxRuntimeCpu.providers)
+                with sparing(files):
+                    session = onnxruntime.InferenceSession(model, options, providers=list(self.providers))
                 session._egraft_weights = weights  # they must live as long as the session
-                give_back(graph)
                 return session
             if _weight_bytes(graph) <= _PROTO_LIMIT:
                 return onnxruntime.InferenceSession(proto_bytes(graph), options, providers=list(self.providers))

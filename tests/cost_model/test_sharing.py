@@ -50,6 +50,31 @@ def test_a_table_of_rows_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _private_bytes() - before < table.nbytes // 2
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the system does not tell what memory is used")
+@pytest.mark.parametrize("transposed", [True, False])
+def test_a_table_that_is_a_weight_too_is_held_once_as_it_is_packed(
+        monkeypatch: pytest.MonkeyPatch, transposed: bool) -> None:
+    monkeypatch.setattr(sharing, "SHARED_BYTES", 1 << 20)
+    b = Builder("tied")
+    table = np.random.default_rng(0).standard_normal((8000, 1000)).astype(np.float32)
+    tokens = b.constant(table, "table")
+    weight = b.Transpose(tokens, perm=(1, 0)) if transposed else tokens
+    x = b.input("x", "float32", ["m", 1000 if transposed else 8000])
+    b.output(b.Gather(tokens, b.input("i", "int64", ["n"]), axis=0), "rows")
+    b.output(x @ weight, "y")
+    graph, target = b.graph(), find_target("onnxruntime:cpu")
+    feeds = {"i": np.array([3, 7999]), "x": np.random.default_rng(1).standard_normal((2, x.shape[1])).astype("f4")}
+    target.prepare(zoo.build("bert-tiny"), draw(zoo.build("bert-tiny"), 0, {"batch": 1, "sequence": 4}))  # imports
+    before = _private_bytes()
+    runner = target.prepare(graph, feeds)
+    grown = _private_bytes() - before
+    found = runner.outputs()
+    np.testing.assert_array_equal(found["rows"], table[[3, 7999]])
+    np.testing.assert_allclose(found["y"], feeds["x"] @ (table.T if transposed else table), rtol=1e-4, atol=1e-3)
+    assert grown < 1.5 * table.nbytes
+    assert graph.constants.keys() == {"table"} and len(graph.nodes) == 2 + transposed  # the graph is as it was
+
+
 def test_values_in_host_memory_are_announced_to_sessions_on_the_host_alone() -> None:
     class Recorded:
         def __init__(self) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
+import subprocess
+import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,3 +70,27 @@ def test_a_disk_that_is_full_is_told_before_anything_is_written(monkeypatch: pyt
     array = np.zeros(1000)
     assert spilled(array) is array and not is_mapped(room(8000)) and is_mapped(kept)
     assert room(8000).nbytes == 8000
+
+
+_FREED_INSIDE = """
+import contextlib, sys
+import numpy as np
+from graphs.spill import mapping_freed_memory
+def private():
+    rows = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return int(rows["RssAnon"].split()[0]) << 10
+np.ones(8 << 20, np.uint8)  # freed: from now on glibc keeps what is as small
+with mapping_freed_memory() if sys.argv[1] == "inside" else contextlib.nullcontext():
+    blocks = [np.ones(2 << 20, np.uint8) for _ in range(20)]
+    before = private()
+    del blocks[::2]  # between others, so that no heap shrinks by them
+    print(before - private())
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists() or platform.libc_ver()[0] != "glibc",
+                    reason="the system does not tell what memory is used, or keeps it its own way")
+def test_what_is_freed_inside_goes_back_at_once() -> None:
+    freed = {where: int(subprocess.run([sys.executable, "-c", _FREED_INSIDE, where], check=True, capture_output=True,
+                                       cwd=Path(__file__).parents[2]).stdout) for where in ("inside", "outside")}
+    assert freed["inside"] > 15 << 20 > 5 << 20 > freed["outside"]

@@ -51,3 +51,18 @@ def test_sessions_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tog
     again = race(entries, context, 10 * MICROSECOND)  # all parts are in the database
     assert again.comparison is not None and again.comparison.kind == "database"
     assert again.comparison.results == outcome.comparison.results and target.sessions.total() == sessions
+
+
+@pytest.mark.parametrize(("predicted", "left_out"), [(8.01, "longer"), (7.99, "longer"), (8.1, ""), (7.9, "")])
+def test_of_two_that_are_predicted_alike_the_simpler_is_measured(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, predicted: float, left_out: str) -> None:
+    monkeypatch.setattr(finalists, "LARGE_SECONDS", 1e-9)
+    longer = f"{HEAD} t = Relu(x) y = Neg(t) }}"
+    target = Counting({BEFORE: [(10.0,)], RIVALS["Relu"]: [(9.0,)], longer: [(8.0,)]})
+    entries = [Finalist(INPUT, graph_of(BEFORE), list),
+               Finalist("longer", graph_of(longer), list, predicted * MICROSECOND),
+               Finalist("Relu", graph_of(RIVALS["Relu"]), list, 8.0 * MICROSECOND)]
+    outcome = race(entries, context_of(tmp_path / "t.db", target), 10 * MICROSECOND)
+    assert outcome.comparison is not None
+    assert set(outcome.comparison.results) == {INPUT, "Relu", "longer"} - {left_out}
+    assert set(outcome.left_out) == {left_out} - {""}
