@@ -28,6 +28,7 @@ from .report import constant_bytes
 INPUT, NORMALIZED = "input", "normalized"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
+LARGE_NODES = 2000  # to load one takes ONNX Runtime 0.2 ms
 HELD_BYTES = 1 << 30  # of weights: runtimes hold them in memory of their own, once for each finalist
 TOGETHER_BYTES = 1 << 30  # of weights in the sessions that live at one time, as far as there are more than two
 SMALL_SECONDS = 1e-4  # a whole run in less is mostly overhead of the runtime, and of the clock
@@ -237,7 +238,9 @@ def _worth_measuring(entries: list[Finalist], predicted_input: float | None) -> 
     Predictions of small models are mostly overhead, so all of their finalists are measured.
     """
     known = [entry.predicted for entry in entries if entry.predicted is not None]
-    large = constant_bytes(entries[0].graph) > LARGE_BYTES or (predicted_input or 0.0) > LARGE_SECONDS
+    original = entries[0]
+    large = (constant_bytes(original.graph) > LARGE_BYTES or (predicted_input or 0.0) > LARGE_SECONDS
+             or original.opened.node_count() > LARGE_NODES)
     if not large or not known or len(entries) <= 2:
         return entries, {}
     best = min(known)

@@ -21,6 +21,7 @@ from rules.declare import Rule
 from search import build, saturate
 from search import trace as search_trace
 from search.budget import Budget
+from search.ordering import provable
 from search.partition import Region, partition, seams
 from search.stamp import Script, made_by, renamed
 from search.steps import Rewriter, Step, same_graph
@@ -169,7 +170,8 @@ def _searched(region: Region, context: Context, only: str) -> Part:
         part.predicted[kind] = told.predicted_input or 0.0
         built = build.build_graph(graph, saturated, selection)
         try:
-            script = Script(region, search_trace.rebuild(graph, saturated, selection, built))
+            steps = search_trace.rebuild(graph, saturated, selection, built)
+            script = Script(region, provable(graph, steps, {rule.name: rule for rule in context.rules}))
             failure = "" if same_graph(script.result, built) else "it gives another graph"
         except Exception as error:  # the region is right as it is; the defect is reported, not hidden
             failure = f"{type(error).__name__}: {error}"

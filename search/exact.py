@@ -1,15 +1,17 @@
-"""Extraction as an integer program: one variable for each e-node, one for each class, order variables in cycles."""
+"""Extraction as an integer program: one variable for each e-node, one for each class, order variables in cycles.
+
+Classes that every choice needs are fixed, so that what lies between them falls apart into programs of its own.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
-import highspy
 import networkx as nx
-import numpy as np
 
+from .linear import INFINITY, LinearModel, minimize
 from .saturated import ENode
 from .selection import Problem
 from .tiles import counted, outside_readers
@@ -25,53 +27,6 @@ class Solution:
     choice: dict[int, ENode] | None
     bound: float | None
     status: str
-
-
-@dataclass
-class LinearModel:
-    """A program under construction: columns with a cost and bounds, rows over them."""
-
-    costs: list[float] = field(default_factory=list)
-    lower: list[float] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    integer: list[bool] = field(default_factory=list)
-    starts: list[int] = field(default_factory=lambda: [0])
-    columns: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    row_lower: list[float] = field(default_factory=list)
-    row_upper: list[float] = field(default_factory=list)
-
-    def column(self, cost: float, lower: float, upper: float, integer: bool) -> int:
-        """A new variable; answers its number."""
-        self.costs.append(cost)
-        self.lower.append(lower)
-        self.upper.append(upper)
-        self.integer.append(integer)
-        return len(self.costs) - 1
-
-    def row(self, terms: list[tuple[int, float]], lower: float, upper: float) -> None:
-        """A new constraint on a weighted sum of columns."""
-        for column, value in terms:
-            self.columns.append(column)
-            self.values.append(value)
-        self.starts.append(len(self.columns))
-        self.row_lower.append(lower)
-        self.row_upper.append(upper)
-
-    def lp(self) -> highspy.HighsLp:
-        """As the solver takes it."""
-        lp = highspy.HighsLp()
-        lp.num_col_, lp.num_row_ = len(self.costs), len(self.row_lower)
-        lp.col_cost_ = np.array(self.costs, float)
-        lp.col_lower_, lp.col_upper_ = np.array(self.lower, float), np.array(self.upper, float)
-        lp.row_lower_, lp.row_upper_ = np.array(self.row_lower, float), np.array(self.row_upper, float)
-        lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.array(self.starts)
-        lp.a_matrix_.index_ = np.array(self.columns)
-        lp.a_matrix_.value_ = np.array(self.values, float)
-        kinds = highspy.HighsVarType
-        lp.integrality_ = [kinds.kInteger if each else kinds.kContinuous for each in self.integer]
-        return lp
 
 
 def candidates(problem: Problem, classes: list[int]) -> dict[int, list[ENode]]:
@@ -119,6 +74,7 @@ class _Program:
         self.class_column: dict[int, int] = {}
         self.enode_column: dict[int, int] = {}
         self.order_column: dict[int, int] = {}
+        self.spread = 0.0
         self._columns()
         for cls in self.usable:
             self._rows(cls)
@@ -131,23 +87,28 @@ class _Program:
             self.usable[enode.cls].append(enode)
 
     def _columns(self) -> None:
+        """A constant of few bytes, which many e-nodes read, is charged to each of them: a column for it would tie
+        together what has nothing else in common. `spread` is what this adds at most."""
         problem, model = self.problem, self.model
+        charged = [cls for cls, charge in problem.free.items() if charge > TIE * self.price]
+        apart = set(charged)
+        needed = necessary(self.usable, problem.roots, [*self.usable, *charged])
         for cls, enodes in self.usable.items():
-            needed = 1.0 if cls in problem.roots else 0.0
-            self.class_column[cls] = model.column(0.0, needed, 1.0, False)
+            self.class_column[cls] = model.column(0.0, float(cls in needed), 1.0, False)
             for enode in enodes:
                 tie = 0.0 if enode.kind in ("leaf", "proj") else TIE * SCALE * (1.0 if enode.origin is None else 0.5)
-                price = min(problem.cost[enode.index] * self.factor, 1e9) + tie
+                small = sum(problem.free[child] for child in set(enode.children).intersection(problem.free) - apart)
+                self.spread += small
+                price = min((problem.cost[enode.index] + small) * self.factor, 1e9) + tie
                 self.enode_column[enode.index] = model.column(price, 0.0, 1.0, True)
             size = self.component[cls][1]
             if size > 1:
                 self.order_column[cls] = model.column(0.0, 0.0, float(size), False)
-        for cls, charge in problem.free.items():
-            if charge > 0:
-                self.class_column[cls] = model.column(charge * self.factor, 0.0, 1.0, False)
+        for cls in charged:
+            self.class_column[cls] = model.column(problem.free[cls] * self.factor, float(cls in needed), 1.0, False)
 
     def _rows(self, cls: int) -> None:
-        model, enodes, infinity = self.model, self.usable[cls], highspy.kHighsInf
+        model, enodes, infinity = self.model, self.usable[cls], INFINITY
         chosen = [(self.enode_column[enode.index], 1.0) for enode in enodes]
         model.row([*chosen, (self.class_column[cls], -1.0)], 0.0, 0.0)
         children = dict.fromkeys(child for enode in enodes for child in enode.children if child in self.class_column)
@@ -162,7 +123,7 @@ class _Program:
 
     def _tiles(self) -> None:
         """A column for each tile that can be chosen: 1 only if it counts, and if it costs, 0 only if it does not."""
-        model, infinity, sharing = self.model, highspy.kHighsInf, dict[int, list[int]]()
+        model, infinity, sharing = self.model, INFINITY, dict[int, list[int]]()
         for position, tile in enumerate(self.problem.tiles):
             members = [self.enode_column.get(index) for index in sorted(tile.enodes)]
             if None in members or not tile.inner.isdisjoint(self.problem.roots):
@@ -225,36 +186,34 @@ def _needed(problem: Problem, choice: Mapping[int, ENode]) -> list[int]:
     return order
 
 
-class QuietSolver(highspy.Highs):
-    """The constructor turns callbacks on, and that prints a banner unless output is off by then."""
+def necessary(usable: Mapping[int, list[ENode]], roots: Iterable[int], columns: Collection[int]) -> set[int]:
+    """Classes that every choice needs, whatever else it takes.
 
-    def enableCallbacks(self) -> None:
-        self.setOptionValue("output_flag", False)
-        super().enableCallbacks()
-
-
-def _solved(program: _Program, guess: list[float] | None, time_budget: float, node_budget: int) -> QuietSolver:
-    solver = QuietSolver()
-    for option, value in (("threads", 1), ("random_seed", 0), ("mip_rel_gap", 1e-6),
-                          ("time_limit", float(time_budget)), ("mip_max_nodes", int(node_budget))):
-        solver.setOptionValue(option, value)
-    solver.passModel(program.model.lp())
-    if guess is not None:
-        solution = highspy.HighsSolution()
-        solution.col_value = guess
-        solver.setSolution(solution)
-    solver.run()
-    return solver
-
-
-def _told(solver: QuietSolver, program: _Program) -> bool:
-    """Are the values those of the objective? Where presolving solves everything, HiGHS 1.16 answers `Optimal` with the
-    best objective and the values of the guess."""
-    info = solver.getInfo()
-    if info.primal_solution_status != 2:
-        return True
-    found = float(np.dot(solver.getSolution().col_value, program.model.costs))
-    return abs(found - info.objective_function_value) <= 1e-6 * max(1.0, abs(found))
+    What a class needs is itself, and what is common to all of its e-nodes, each of which needs what its arguments need:
+    the greatest sets for which this holds. Choices have no cycles, so that they are right by induction from the
+    leaves. The sets are bits of integers.
+    """
+    place = {cls: position for position, cls in enumerate(columns)}
+    everything = (1 << len(place)) - 1
+    needs = {cls: everything if cls in usable else 1 << position for cls, position in place.items()}
+    order = list(usable)[::-1]  # from the leaves, by and large
+    changed = True
+    while changed:
+        changed = False
+        for cls in order:
+            common = everything
+            for enode in usable[cls]:
+                own = 0
+                for child in enode.children:
+                    own |= needs.get(child, 0)
+                common &= own
+            common |= 1 << place[cls]
+            changed = changed or common != needs[cls]
+            needs[cls] = common
+    found = 0
+    for root in roots:
+        found |= needs.get(root, 0)
+    return {cls for cls, position in place.items() if found >> position & 1}
 
 
 def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node_budget: int) -> Solution:
@@ -262,21 +221,15 @@ def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node
     if all(root in problem.free for root in problem.roots) or math.isinf(problem.price(start)):
         return Solution(None, None, "nothing to choose")
     program = _Program(problem, start)
-    solver = _solved(program, program.start(start), time_budget, node_budget)
-    if not _told(solver, program):
-        solver = _solved(program, None, time_budget, node_budget)
-    status = solver.modelStatusToString(solver.getModelStatus())
-    info = solver.getInfo()
+    found = minimize(program.model, time_budget, node_budget, program.start(start))
     # The tie-break prices are part of the bound; taking all of them off keeps it a bound.
-    slack = TIE * SCALE * len(program.usable)
-    bound = (info.mip_dual_bound - slack) / program.factor if math.isfinite(info.mip_dual_bound) else None
-    bound = None if bound is None else max(0.0, bound)
-    if info.primal_solution_status != 2:  # 2: feasible
-        return Solution(None, bound, status)
-    values = solver.getSolution().col_value
+    slack = TIE * SCALE * len(program.usable) + program.spread * program.factor
+    bound = max(0.0, (found.bound - slack) / program.factor) if math.isfinite(found.bound) else None
+    if found.values is None:
+        return Solution(None, bound, found.status)
     choice: dict[int, ENode] = {}
     for cls, enodes in program.usable.items():
         for enode in enodes:
-            if values[program.enode_column[enode.index]] > 0.5:
+            if found.values[program.enode_column[enode.index]] > 0.5:
                 choice[cls] = enode
-    return Solution(choice if math.isfinite(problem.price(choice)) else None, bound, status)
+    return Solution(choice if math.isfinite(problem.price(choice)) else None, bound, found.status)

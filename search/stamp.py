@@ -8,8 +8,9 @@ cannot be shown to be right like this is not done, and the copy is searched by i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from .terms import SMALL, attribute_key
 
 STRUCTURAL = frozenset({"equal-nodes", "known-shape", "other-spelling"})  # steps that hold whatever the weights are
 ABOVE = 12  # nodes on a path from a root that a step shows, or that are compared
+MOST_MEMBERS = 4  # of a group, of which all selections are tried: 60
 FORMS = 2  # nodes above those of its pattern that nearly every rule is content with
 Resolve = Callable[[str], str]
 
@@ -152,14 +154,21 @@ class Proof:
             return False
         self.exact = all(each.exactness == "exact" for each in rules.values())
         near = max(map(_height, rule.before)) + FORMS
-        return self._fires(rule, near) or self._fires(rule, ABOVE)
+        if self._fires(rule, near):
+            return True
+        if rule.group:  # the step may replace one member alone, of several that the rule joins
+            op, domain = rule.before[0].op, rule.before[0].domain
+            return self._fires(rule, near, [name for node in self.rewriter.nodes.values()
+                                            if (node.op, node.domain) == (op, domain) for name in node.outputs if name])
+        return self._fires(rule, ABOVE)
 
-    def _fires(self, rule: Rule, reach: int) -> bool:
-        """The rule gives what the step puts there, where it sees so many nodes on a path from its roots."""
+    def _fires(self, rule: Rule, reach: int, beside: Sequence[str] = ()) -> bool:
+        """The rule gives what the step puts there, where it sees so many nodes on a path from its roots, and from
+        values `beside` them."""
         step = self.step
         pairs = [(new, old) if step.reverse else (old, new) for old, new in self.patch.replace.items()]
-        site = _Seen(self._neighbourhood([root for root, _ in pairs], reach))
-        for match in _matches(site, rule, pairs[0][0]):
+        site = _Seen(self._neighbourhood([*(root for root, _ in pairs), *beside], reach))
+        for match in _matches(site, rule, pairs[0][0], {root for root, _ in pairs}):
             members = match.members if rule.group else (match,)
             roots = [str(root.key) for member in members for root in member.roots]
             if not {root for root, _ in pairs} <= set(roots):
@@ -259,14 +268,31 @@ def _height(pattern: Pattern | Variable) -> int:
     return 0 if isinstance(pattern, Variable) else 1 + max(map(_height, pattern.args), default=0)
 
 
-def _matches(site: Site, rule: Rule, root: str) -> Iterator[Match]:
-    """Matches of a rule that may have a root at this value."""
+def _matches(site: Site, rule: Rule, root: str, wanted: set[str]) -> Iterator[Match]:
+    """Matches of a rule that may have a root at this value, and all `wanted` ones. Which members a group has, and in
+    which order, follows from how the search had numbered its nodes, and what it knew by then: all are tried."""
     view = site.view(root)
-    if rule.group or len(rule.before) > 1:
+    if rule.group:
+        whole = list(matches(site, rule))
+        yield from whole
+        for match in whole:
+            for members in _selections(match.members):
+                if wanted <= {str(each.key) for member in members for each in member.roots}:
+                    yield Match(members[0].bindings, members[0].roots, match.opset, members)
+    elif len(rule.before) > 1:
         yield from matches(site, rule)
     elif view is not None:
         for bindings in match_value(site, rule.before[0], root, {}):
             yield Match(bindings, (view,), site.graph.opset)
+
+
+def _selections(members: Sequence[Match]) -> Iterator[tuple[Match, ...]]:
+    """Two or more of the members of a group in any order; of large groups only the orders of all in turn."""
+    if len(members) > MOST_MEMBERS:
+        yield from ((*members[first:], *members[:first]) for first in range(1, len(members)))
+        return
+    for count in range(len(members), 1, -1):
+        yield from permutations(members, count)
 
 
 def _attributes(attrs: Mapping[str, object]) -> dict[str, object]:

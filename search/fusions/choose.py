@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from graphs.ir import Graph
 from runtime.fusion import Group
 
-from ..exact import LinearModel, QuietSolver
+from ..linear import LinearModel, minimize
 
 SCALE = 1e6  # gains in microseconds, so that the solver's absolute tolerances are small
 
@@ -32,12 +32,8 @@ def best_packing(groups: Sequence[tuple[Group, float]], shared: Collection[int],
     for each in apart:
         if all(place in columns for place in each):
             model.row([(columns[place], 1.0) for place in each], 0.0, len(each) - 1.0)
-    solver = QuietSolver()
-    for option, value in (("threads", 1), ("random_seed", 0), ("time_limit", seconds)):
-        solver.setOptionValue(option, value)
-    solver.passModel(model.lp())
-    solver.run()
-    values = solver.getSolution().col_value
+    values = minimize(model, seconds).values
+    assert values is not None  # to take none of them is always possible
     return [place for place in useful if values[columns[place]] > 0.5]
 
 

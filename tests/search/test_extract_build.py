@@ -8,8 +8,7 @@ import pytest
 
 from graphs.ir import Graph
 from graphs.text import print_graph
-from search import Budget, ENode, Saturated, saturate
-from search import exact as solver
+from search import Budget, ENode, Saturated, linear, saturate
 from search.build import build_graph
 from search.extract import diverse, exact, greedy, incumbent, node_count
 from search.steps import same_graph
@@ -57,7 +56,7 @@ def test_a_solver_that_answers_with_its_start_is_asked_again(bert, monkeypatch: 
     _, found = bert
     best = exact(found, matmul_heavy)
 
-    class Stale(solver.QuietSolver):
+    class Stale(linear.QuietSolver):
         guess: Any = None
 
         def setSolution(self, solution: Any) -> Any:
@@ -67,7 +66,7 @@ def test_a_solver_that_answers_with_its_start_is_asked_again(bert, monkeypatch: 
         def getSolution(self) -> Any:
             return self.guess or super().getSolution()
 
-    monkeypatch.setattr(solver, "QuietSolver", Stale)
+    monkeypatch.setattr(linear, "QuietSolver", Stale)
     again = exact(found, matmul_heavy)
     assert (again.method, again.cost) == ("exact", best.cost)
 
