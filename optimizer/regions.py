@@ -125,7 +125,7 @@ def _parts(regions: list[Region], context: Context, only: str = "") -> list[Part
                 alike = others
                 continue
             try:
-                part = found[first] = _searched(regions[first], context, only)
+                part = found[first] = _searched(regions[first], context, only, bool(others))
             except SearchFailed as error:
                 failures.append(error)
                 part = found[first] = _untouched()
@@ -158,7 +158,8 @@ def _untouched() -> Part:
     return Part({}, defaultdict(float), Improved([]))
 
 
-def _searched(region: Region, context: Context, only: str) -> Part:
+def _searched(region: Region, context: Context, only: str, repeated: bool) -> Part:
+    """What a search finds for a region. `repeated`: its steps will be done again on others."""
     graph = region.graph
     saturated = saturate(graph, context.rules, _budget(graph, context.effort.budget), keep=context.options.keep)
     prices = searching.Prices(saturated, context)
@@ -171,7 +172,9 @@ def _searched(region: Region, context: Context, only: str) -> Part:
         built = build.build_graph(graph, saturated, selection)
         try:
             steps = search_trace.rebuild(graph, saturated, selection, built)
-            script = Script(region, provable(graph, steps, {rule.name: rule for rule in context.rules}))
+            if repeated:
+                steps = provable(graph, steps, {rule.name: rule for rule in context.rules})
+            script = Script(region, steps)
             failure = "" if same_graph(script.result, built) else "it gives another graph"
         except Exception as error:  # the region is right as it is; the defect is reported, not hidden
             failure = f"{type(error).__name__}: {error}"
