@@ -22,6 +22,7 @@ from .targets.base import NODE_BUDGET, Overhead, Target, cost_from, is_view
 from .timings import Timings
 from .work import Work, work
 
+NO_TIME = "the time for measuring was used up"
 
 @dataclass(frozen=True)
 class Measured:
@@ -149,6 +150,7 @@ class NodeCosts:
             if self.timings.frozen and self.target.place is not None:
                 self.timings.get(key, *self.target.place)  # raises FrozenMiss: this had to be measured
             if time.perf_counter() - start >= budget:
+                self._leave(todo[done:])
                 break
             spec = self._missing.pop(key)
             found = self.target.measure_node(spec, self.threads, self.timings, NODE_BUDGET)
@@ -157,6 +159,13 @@ class NodeCosts:
         seconds = time.perf_counter() - start
         self.budget_seconds = max(0.0, self.budget_seconds - seconds)
         return Measured(done, seconds, len(todo) - done)
+
+    def _leave(self, keys: Iterable[str]) -> None:
+        """Record that there was no time for them: a frozen database then says that they are estimated, and a run that
+        may measure tries again."""
+        for key in keys:
+            if self._may_measure():
+                self.timings.add(key, self.target.name, self.target.fingerprint, "node", (), 0.0, {"failed": NO_TIME})
 
     def neighbourhoods(self, graph: Graph) -> list[tuple[Neighbourhood, float]]:
         """Nodes of a graph that the target runs as one kernel, with the seconds that this saves (negative: costs).
@@ -185,6 +194,9 @@ class NodeCosts:
         if record is not None and not (record.failed and self._may_measure()):
             found = cost_from(record, "database")
         elif self.budget_seconds <= 0 or not self.target.measures:
+            if self._may_measure():
+                self.timings.add(key, self.target.name, self.target.fingerprint, "neighbourhood", (), 0.0,
+                                 {"failed": NO_TIME})
             return Cost(math.inf, "unsupported", note="not measured: not possible here, or the budget was used up")
         else:
             start = time.perf_counter()

@@ -33,7 +33,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("graphs", "runtime", "cost_model", "rules", "search", "optimizer")
 # They say how to look at the result, or where times and inputs are (whose content counts); none of them changes what is
 # handed back.
-_BESIDE = {"timings", "fresh", "strict", "inputs"}
+_BESIDE = {"timings", "fresh", "frozen", "strict", "inputs"}
 
 
 @dataclass
@@ -100,9 +100,11 @@ def keep(original: Graph, graph: Graph, report: dict[str, Any], trace: Trace, co
 
 
 def _applies(context: Context) -> bool:
-    """A run that depends on the clock, on a frozen database alone, or that is asked to be made, is made."""
+    """A run that depends on the clock, on another machine's database, or that is asked to be made, is made. A frozen one
+    takes what the run that filled the database handed back: where that ran out of time for measuring, it would lack
+    records otherwise."""
     options = context.options
-    return not (options.fresh or options.frozen or options.timeout is not None or options.stages != "all"
+    return not (options.fresh or options.timeout is not None or options.stages != "all"
                 or context.target.database is not None)
 
 

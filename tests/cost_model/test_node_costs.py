@@ -140,6 +140,22 @@ def test_frozen_costs_come_from_the_database_or_not_at_all(tmp_path: Path) -> No
         frozen.measure()
 
 
+def test_what_there_was_no_time_for_is_estimated_in_a_frozen_run_and_measured_in_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "t.db"
+    first = costs(FakeTarget(), Timings(path), budget_seconds=0.0)
+    first.cost("Relu", "", {}, [NodeInput(ROWS)])
+    assert first.measure().left == 1
+    frozen = costs(FakeTarget(), Timings(path), frozen=True)
+    cost = frozen.cost("Relu", "", {}, [NodeInput(ROWS)])
+    assert cost.source == "roofline" and "time" in cost.note and not frozen.missing()
+    assert cost.seconds == first.cost("Relu", "", {}, [NodeInput(ROWS)]).seconds
+    frozen.measure()
+    later = costs(FakeTarget(), Timings(path))
+    later.cost("Relu", "", {}, [NodeInput(ROWS)])
+    later.measure()
+    assert later.cost("Relu", "", {}, [NodeInput(ROWS)]).source == "measured"
+
+
 def test_what_cannot_be_measured_alone_is_estimated_and_says_why() -> None:
     found = costs(FakeTarget())
     cost = found.cost("Relu", "", {}, [NodeInput(None)])
