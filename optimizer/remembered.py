@@ -100,9 +100,9 @@ def keep(original: Graph, graph: Graph, report: dict[str, Any], trace: Trace, co
 
 
 def _applies(context: Context) -> bool:
-    """A run that depends on the clock, on another machine's database, or that is asked to be made, is made. A frozen one
-    takes what the run that filled the database handed back: where that ran out of time for measuring, it would lack
-    records otherwise."""
+    """A run that depends on the clock, on another machine's database, or that is asked to be made, is made. A frozen
+    one takes what the run that filled the database handed back: where that ran out of time for measuring, it would
+    lack records otherwise."""
     options = context.options
     return not (options.fresh or options.timeout is not None or options.stages != "all"
                 or context.target.database is not None)

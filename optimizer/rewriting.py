@@ -22,6 +22,7 @@ from .journaling import Journal
 from .normalize import GROWN, normalize, why_not_folded
 from .progress import Clock
 from .report import constant_bytes
+from .validating import holds_alone
 
 BODIES = "optimize-bodies"  # the step that rewrites nested graphs
 TOLD = ("rule", "exactness", "meaning", "where", "before", "after")  # of a step inside a nested graph
@@ -137,7 +138,10 @@ def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
     inside: list[dict[str, Any]] = []
 
     def improve(body: Graph, place: str) -> Graph:
+        given = body.copy()
         better, steps = _improve_body(body, plain)
+        if steps and not holds_alone(given, better, place, context):
+            return given
         inside.extend({"body": place, **{key: step[key] for key in TOLD}} for step in steps)
         return better
 

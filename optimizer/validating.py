@@ -23,6 +23,22 @@ def check(original: Graph, graph: Graph, context: Context) -> Validation:
                         atol=options.atol)
 
 
+def holds_alone(body: Graph, better: Graph, place: str, context: Context) -> bool:
+    """False where a rewritten nested graph fails on inputs of its own. Runs of the whole model may never take a branch:
+    random inputs decide as they happen to (a model that asks for a rate of 16000 gets another one)."""
+    try:
+        with limited_to(1):
+            found = validate(body, better, context.options.precision, seed=context.options.seed,
+                             rtol=context.options.rtol, atol=context.options.atol)
+    except EgraftError:  # no inputs can be drawn, of an unknown rank for instance: the whole model decides
+        return True
+    if found.status != FAILED:
+        return True
+    context.warn(f"{place}: rewritten by itself it failed validation ({found.reason}) and stays as it was: a defect of "
+                 "egraft, please report it")
+    return False
+
+
 def first_valid(original: Graph, outcome: Outcome,
                 context: Context) -> tuple[Finalist, Validation | None, Finalist | None]:
     """(the first finalist that holds, its validation, the better one that failed if there was one).

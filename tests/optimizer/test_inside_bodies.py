@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphs import save
+from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph
-from optimizer import Trace, optimize
+from optimizer import Trace, optimize, rewriting
 from optimizer.bodies import improve_bodies, make_names_unique
 from optimizer.command_line import main
 from optimizer.normalize import PASSES
 from optimizer.result import shortened, step_text
 from rules.catalogue import all_rules
+from runtime import run
 from search.steps import same_graph
 
 OUTER, INNER = "If 'outer' then_branch", "If 'outer' then_branch / If 'inner' else_branch"
@@ -108,3 +111,34 @@ def test_a_new_name_of_a_branch_is_none_of_the_graphs_nested_in_it() -> None:
     assert first.inputs == second.inputs == (new,)
     defined = [out for each in graph.walk() for node in each.nodes for out in node.outputs]
     assert len(set(defined)) == len(defined)
+
+
+NEVER_DRAWN = """graph "m" opset 18 (x: float32[2, 3], rate: int64[]) -> (y) {
+  high = constant int64[] 16000
+  is_high = Equal(rate, high)
+  y = If(is_high, then_branch=graph () -> (t) { n = Neg(x) t = Neg(n) }, else_branch=graph () -> (w) { w = Relu(x) })
+}"""
+
+
+def test_a_branch_that_random_inputs_do_not_take_is_validated_by_itself(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"target": "roofline", "effort": "low", "timings": str(tmp_path / "t.db"), "fresh": True}
+    right = optimize(parse_graph(NEVER_DRAWN), **settings)
+    assert not right.report["warnings"] and not right.report["unchanged"]
+
+    def wrong(body: Graph, context: object) -> tuple[Graph, list[dict[str, object]]]:
+        made, steps = improve(body, context)
+        if not steps:
+            return made, steps
+        other = parse_graph('graph "b" opset 18 (x: float32[2, 3]) -> (t) { t = Abs(x) }')
+        infer(other)
+        return other, steps
+
+    improve = rewriting._improve_body
+    monkeypatch.setattr(rewriting, "_improve_body", wrong)
+    found = optimize(parse_graph(NEVER_DRAWN), **settings)
+    assert any("then_branch" in text and "failed validation" in text for text in found.report["warnings"])
+    x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    for rate in (16000, 8000):
+        feeds = {"x": x, "rate": np.array(rate)}
+        np.testing.assert_array_equal(run(found.graph, feeds)["y"], run(parse_graph(NEVER_DRAWN), feeds)["y"])
