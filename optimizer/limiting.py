@@ -57,6 +57,18 @@ def limited(original: Graph, outcome: Outcome, context: Context) -> Outcome:
     return _measured(original, best, made, outcome, context, section)
 
 
+def handed_back(winner: Finalist, outcome: Outcome, context: Context) -> None:
+    """What `memory` tells is of the graph that is handed back: another one than was made to fit, where that did not
+    hold in validation, or was not validated."""
+    section = outcome.memory
+    if section is None or winner.name.endswith(WITHIN) or not section["recomputed"]:
+        return
+    after = peak_activation_bytes(winner.graph, context.sizes)
+    section.update(after=after, met=after <= section["limit"], recomputed=0, predicted=None, measured=None)
+    context.warn(f"nothing was recomputed: the graph that was made for the memory limit is not the one handed back, "
+                 f"which takes {after:.0f} bytes of live values")
+
+
 def _step(base: Graph, graph: Graph, plan: Plan) -> dict[str, Any]:
     found = step(RULE, MEANING, base, graph, [name for group in plan.groups for name in group], "exact")
     found["patch"]["order"] = [journal.node_key(node) for node in graph.nodes]

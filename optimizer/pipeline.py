@@ -25,7 +25,7 @@ from .collecting import rare_collections
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
 from .journaling import FUSION, Journal, after, step
-from .limiting import limited
+from .limiting import handed_back, limited
 from .options import Options
 from .progress import Clock, Progress
 from .remembered import as_traced, keep, recall
@@ -124,6 +124,7 @@ class Pipeline:
         trace = Trace(after(self.unpacked, steps), improved.refusals, self._model())
         if not self.unpacked:
             winner.graph = as_traced(self.original, winner.graph, trace, traced)
+        handed_back(winner, outcome, self.context)
         report = assemble(self.original, winner, outcome, validation, self.dropped, improved, self.context,
                           self.clock, trace)
         self.clock.enter("done")

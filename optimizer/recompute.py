@@ -166,12 +166,13 @@ def applied(graph: Graph, found: Plan, sizes: Mapping[str, int]) -> Graph:
 
 
 def _awaited(graph: Graph, nodes: Sequence[Node], at: int, read: Mapping[str, int]) -> str:
-    """The youngest float before node `at` that is still to be read."""
-    for node in reversed(nodes[:at]):
-        for name in node.outputs:
-            if name and read.get(name, -1) >= at and name not in graph.outputs and is_float(dtype_of(graph, name)):
-                return name
-    raise AssertionError("a value is dropped before anything is computed")
+    """The youngest float before node `at` that is still to be read; where there is none, the youngest one, or an input:
+    what is computed again then need not wait for anything."""
+    floats = [name for node in reversed(nodes[:at]) for name in node.outputs
+              if name and name not in graph.outputs and is_float(dtype_of(graph, name))]
+    inputs = [name for name in graph.inputs if is_float(dtype_of(graph, name))]
+    waited = next((name for name in floats if read.get(name, -1) >= at), None)
+    return waited or [*floats, *inputs, nodes[at].inputs[0]][0]
 
 
 def _late_one(b: Builder, name: str) -> Value:

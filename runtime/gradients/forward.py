@@ -13,7 +13,7 @@ from .reverse import built, reverse, row_of
 from .rows import Grads
 from .shapes import expand_to, zeros_like
 from .site import Site, float_dtype
-from .tape import add_input, finish, known, mark_origins, tape
+from .tape import direction, finish, known, mark_origins, tape
 
 
 def jvp(graph: Graph, tangents: Sequence[str] | Mapping[str, str | np.ndarray],
@@ -34,11 +34,9 @@ def jvp(graph: Graph, tangents: Sequence[str] | Mapping[str, str | np.ndarray],
     for name in wanted:
         known(b, name, "outputs")
     moving: dict[str, Value] = {}
-    for name, direction in given.items():
+    for name, along in given.items():
         known(b, name, "tangents")
-        like = Value(b, name)
-        moving[name] = (add_input(b, direction, like) if isinstance(direction, str)
-                        else b.constant(direction, dtype=like.dtype))
+        moving[name] = direction(b, along, Value(b, name), "tangents")
     forward(b, nodes, moving)
     found = [moving.get(name) or zeros_like(b, Value(b, name)) for name in wanted]
     return finish(b, len(nodes), [(f"tangent_{name}", value) for name, value in zip(wanted, found)], graph)

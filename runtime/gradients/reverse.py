@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphs.builder import Builder, Value
-from graphs.errors import InvalidModel, NotDifferentiable
+from graphs.errors import InvalidModel, InvalidOption, NotDifferentiable
 from graphs.ir import Graph, Node
 from graphs.types import TensorType
 
 from .rows import Grads, Row, Vjp, absent, table
 from .shapes import full_like, reshape_to, zeros_like
 from .site import Site, float_dtype
-from .tape import WORKING_OPSET, add_input, finish, known, mark_origins, tape
+from .tape import WORKING_OPSET, direction, finish, known, mark_origins, tape
 
 Seeds = Mapping[str, "str | np.ndarray"]
 
@@ -39,6 +39,9 @@ def gradients(graph: Graph, outputs: str | Sequence[str], wrt: str | Sequence[st
         known(b, name, "outputs")
     for name in names:
         known(b, name, "wrt")
+    for name in seeds or {}:
+        if name not in tops:
+            raise InvalidOption(f"seeds of {name!r}", "it is not among the outputs", "name it in outputs, too")
     adjoints: dict[str, Value] = {}
     for name in tops:
         accumulate(adjoints, name, _seed(b, name, (seeds or {}).get(name)))
@@ -51,7 +54,7 @@ def _seed(b: Builder, name: str, seed: str | np.ndarray | None) -> Value:
     like = Value(b, name)
     if seed is None:
         return full_like(b, like, 1.0)
-    return add_input(b, seed, like) if isinstance(seed, str) else b.constant(seed, dtype=like.dtype)
+    return direction(b, seed, like, "seeds")
 
 
 def accumulate(adjoints: dict[str, Value], name: str, part: Value) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, count
 
+import numpy as np
+
 from graphs.builder import Builder, Value
 from graphs.canonical import version_at
 from graphs.errors import InvalidOption, NotDifferentiable
@@ -62,6 +64,27 @@ def add_input(b: Builder, name: str, like: Value) -> Value:
     if not isinstance(like.type, TensorType):
         raise InvalidOption(name, f"the type of {like.name!r} is not known", "name a value of known type")
     return b.input(name, like.type.dtype, like.type.shape)
+
+
+def direction(b: Builder, given: str | np.ndarray, like: Value, option: str) -> Value:
+    """A seed or a direction for `like`: an array, or the name of a value or of a new input. Raises InvalidOption for
+    another shape, which would be broadcast in silence, and for values that hold no floats of its type."""
+    found = add_input(b, given, like) if isinstance(given, str) and given else None
+    if found is None and isinstance(given, str):
+        raise InvalidOption(f"{option} of {like.name!r}", "an empty name", "name a value, or a new input")
+    type_, shape = (found.type, found.shape) if found is not None else (like.type, np.shape(given))
+    if not isinstance(type_, TensorType) or (isinstance(like.type, TensorType) and type_.dtype != like.type.dtype):
+        raise InvalidOption(f"{option} of {like.name!r}", f"it is {type_}, the value is {like.type}",
+                            "give one of the same type")
+    if like.shape is not None and shape is not None and (len(shape) != len(like.shape) or any(
+            one != other for one, other in zip(shape, like.shape) if isinstance(one, int) and isinstance(other, int))):
+        raise InvalidOption(f"{option} of {like.name!r}", f"its shape is {_shown(shape)}, that of the value "
+                            f"{_shown(like.shape)}", "give one of the same shape")
+    return found if found is not None else b.constant(given, dtype=like.dtype)
+
+
+def _shown(shape: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
 
 
 def finish(b: Builder, kept: int, results: Sequence[tuple[str, Value]], original: Graph) -> Graph:

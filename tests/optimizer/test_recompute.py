@@ -12,13 +12,15 @@ from graphs.errors import InvalidOption
 from graphs.ir import Graph, Node
 from graphs.onnx_io import proto_bytes
 from graphs.text import parse_graph
-from optimizer import optimize
+from optimizer import optimize, validating
+from optimizer.context import Context
 from optimizer.normalize import normalize
 from optimizer.recompute import chosen, flushed, plans, within
 from optimizer.replay import replay
 from optimizer.report import memory_text
 from runtime import Session
 from runtime.training import SGD, AdamW, mean_squared_error, training_step
+from runtime.validation import Validation
 
 BATCH, WIDTH, LAYERS = 256, 16, 8
 SIZES = {"batch": BATCH}
@@ -214,3 +216,31 @@ def test_a_limit_on_the_command_line_of_a_run() -> None:
     assert [node.outputs for node in again.nodes] == [node.outputs for node in result.graph.nodes]
     with pytest.raises(InvalidOption, match="memory_limit"):
         optimize(graph, memory_limit="half")
+
+
+def test_what_is_told_is_of_the_graph_that_is_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = validating.check
+
+    def refusing(original: Graph, graph: Graph, context: Context) -> Validation:
+        found = real(original, graph, context)
+        if len(graph.nodes) > 1.05 * len(original.nodes):  # the one that recomputes
+            found.status, found.reason = "failed", "because"
+        return found
+
+    monkeypatch.setattr(validating, "check", refusing)
+    result = optimize(step(), target="roofline", effort="low", timings=":memory:", dims={"batch": [BATCH]},
+                      memory_limit="60%")
+    memory = result.report["memory"]
+    assert not memory["met"] and memory["recomputed"] == 0 and memory["predicted"] is None
+    assert memory["after"] == peak_activation_bytes(result.graph, SIZES)
+    assert any("nothing was recomputed" in text for text in result.report["warnings"])
+
+
+@pytest.mark.parametrize("limit", ["0%", "1"])
+def test_no_limit_is_too_low(limit: str) -> None:
+    graph = parse_graph("""graph opset 17 (x: float32[64, 64]) -> (y) {
+        a = Sin(x) b = Cos(a) c = Add(b, a) d = Tanh(c) e = Mul(d, a) f = Exp(e) y = Add(f, x) }""")
+    for each in (graph, step(2)):
+        result = optimize(each, target="roofline", effort="low", timings=":memory:", memory_limit=limit)
+        assert not result.report["memory"]["met"]
+        assert peak_activation_bytes(result.graph, result.report["target"]["sizes"]) == result.report["memory"]["after"]

@@ -189,3 +189,20 @@ def test_names_that_cannot_be_differentiated(outputs: str, wrt: str, message: st
     graph = of("graph opset 17 (x: float32[2], k: int64[2]) -> (y) { y = Gather(x, k) }")
     with pytest.raises(InvalidOption, match=message):
         gradients(graph, outputs, wrt)
+
+
+@pytest.mark.parametrize(("along", "message"), [
+    (np.ones((5, 2, 3)), r"its shape is \[5, 2, 3\], that of the value \[2, n\]"), (np.ones(6), "its shape is"),
+    (np.ones((1, 3)), "its shape is"), ("k", "int64"), ("w", "its shape is"), ("", "empty name")])
+def test_seeds_and_directions_of_another_shape_or_type_are_refused(along: np.ndarray | str, message: str) -> None:
+    graph = of("graph opset 17 (x: float64[2, n], k: int64[2, n], w: float64[2]) -> (y) { y = Add(x, x) }")
+    with pytest.raises(InvalidOption, match=rf"seeds of 'y'.*{message}"):
+        gradients(graph, "y", "x", seeds={"y": along})
+    with pytest.raises(InvalidOption, match=rf"tangents of 'x'.*{message}"):
+        jvp(graph, {"x": along})
+
+
+def test_a_seed_of_what_is_no_output_is_refused() -> None:
+    graph = of("graph opset 17 (x: float64[2]) -> (y, z) { y = Add(x, x) z = Neg(x) }")
+    with pytest.raises(InvalidOption, match=r"'z'.*not among the outputs"):
+        gradients(graph, "y", "x", seeds={"z": np.ones(2)})
