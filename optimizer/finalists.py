@@ -41,13 +41,14 @@ UNLIKELY = 1.08  # predicted to be this many times slower than the best: left ou
 @dataclass
 class Finalist:
     """A whole graph that may be handed back. `steps` gives the trace from the input to it when it is needed. `failure`:
-    why its validation failed, if it did."""
+    why its validation failed, if it did. `base`: a graph that this one is made of and must equal bit for bit."""
 
     name: str
     graph: Graph
     steps: Callable[[], list[dict[str, Any]]]
     predicted: float | None = None
     failure: str = ""
+    base: Graph | None = None
 
     @cached_property
     def opened(self) -> Graph:

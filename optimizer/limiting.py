@@ -53,7 +53,8 @@ def limited(original: Graph, outcome: Outcome, context: Context) -> Outcome:
                    curve=[[peak, spent / whole] for peak, spent in plan.curve if whole])
     if not section["met"]:
         context.warn(f"the memory limit of {limit:.0f} bytes is not met: the least that was found is {plan.peak:.0f}")
-    made = Finalist(f"{best.name}, {WITHIN}", graph, lambda: numbered([*steps, _step(base, graph, plan)]))
+    made = Finalist(f"{best.name}, {WITHIN}", graph, lambda: numbered([*steps, _step(base, graph, plan)]),
+                    base=base)
     return _measured(original, best, made, outcome, context, section)
 
 
