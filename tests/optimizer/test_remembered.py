@@ -89,6 +89,16 @@ def _cut_short(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "trace": {**document["trace"], "steps": document["trace"]["steps"][:-1]}}
 
 
+def test_a_frozen_run_takes_what_the_run_that_filled_the_database_handed_back(
+        tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    first = optimize(_graph(), **_options(tmp_path))
+    request.getfixturevalue("no_search")
+    with sqlite3.connect(tmp_path / "t.db") as db:  # as where there was no time to measure all
+        db.execute("delete from records_1 where kind = 'node'")
+    frozen = optimize(_graph(), **_options(tmp_path, frozen=True))
+    assert frozen.report["remembered"] and print_graph(frozen.graph) == print_graph(first.graph)
+
+
 def test_a_wrong_entry_fails_its_validation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     optimize(_graph(), **_options(tmp_path))
     wrong = _graph(TEXT.replace("v = Add(u, b)", "v = Sub(u, b)"))
