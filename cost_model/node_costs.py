@@ -6,7 +6,8 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from graphs.ir import Graph, Node
@@ -62,6 +63,7 @@ class NodeCosts:
         self.budget_seconds = budget_seconds
         if frozen:
             self.timings.freeze()
+        self.quiet: Callable[[], AbstractContextManager[None]] = nullcontext  # around what is measured
         self._costs: dict[str, Cost] = {}
         self._alike: dict[object, tuple[NodeSpec, str, Cost | None]] = {}
         self._missing: dict[str, NodeSpec] = {}
@@ -144,21 +146,27 @@ class NodeCosts:
         budget = self.budget_seconds if budget_seconds is None else min(budget_seconds, self.budget_seconds)
         wanted = None if signatures is None else set(signatures)
         todo = [key for key in self.missing() if wanted is None or key in wanted]
-        start = time.perf_counter()
-        done = 0
-        for key in todo:
+        if not todo:
+            return Measured(0, 0.0, 0)
+        with self.quiet():
+            start = time.perf_counter()
+            done = self._measure(todo, start + budget)
+            seconds = time.perf_counter() - start
+        self.budget_seconds = max(0.0, self.budget_seconds - seconds)
+        return Measured(done, seconds, len(todo) - done)
+
+    def _measure(self, todo: list[str], end: float) -> int:
+        """How many were measured before `end`."""
+        for done, key in enumerate(todo):
             if self.timings.frozen and self.target.place is not None:
                 self.timings.get(key, *self.target.place)  # raises FrozenMiss: this had to be measured
-            if time.perf_counter() - start >= budget:
+            if time.perf_counter() >= end:
                 self._leave(todo[done:])
-                break
+                return done
             spec = self._missing.pop(key)
             found = self.target.measure_node(spec, self.threads, self.timings, NODE_BUDGET)
             self._costs[key] = self._or_estimate(found, spec)
-            done += 1
-        seconds = time.perf_counter() - start
-        self.budget_seconds = max(0.0, self.budget_seconds - seconds)
-        return Measured(done, seconds, len(todo) - done)
+        return len(todo)
 
     def _leave(self, keys: Iterable[str]) -> None:
         """Record that there was no time for them: a frozen database then says that they are estimated, and a run that
@@ -200,7 +208,8 @@ class NodeCosts:
             return Cost(math.inf, "unsupported", note="not measured: not possible here, or the budget was used up")
         else:
             start = time.perf_counter()
-            found = self.target.measure_neighbourhood(places, each, self.timings)
+            with self.quiet():
+                found = self.target.measure_neighbourhood(places, each, self.timings)
             self.budget_seconds = max(0.0, self.budget_seconds - (time.perf_counter() - start))
         return found if found.is_measured else dataclasses.replace(found, seconds=math.inf)
 
@@ -234,13 +243,15 @@ class NodeCosts:
     def peaks(self) -> Peaks:
         """Peaks of the device, measured when first needed."""
         if self._peaks is None:
-            self._peaks = self.target.peaks(self.threads, self.timings)
+            with self.quiet():
+                self._peaks = self.target.peaks(self.threads, self.timings)
         return self._peaks
 
     def overhead(self) -> Overhead:
         """Call and launch overhead of the target, measured when first needed."""
         if self._overhead is None:
-            self._overhead = self.target.overhead(self.threads, self.timings)
+            with self.quiet():
+                self._overhead = self.target.overhead(self.threads, self.timings)
         return self._overhead
 
     def _or_estimate(self, cost: Cost, spec: NodeSpec) -> Cost:

@@ -189,6 +189,8 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
                 or entry.predicted * PREDICTION_SLACK >= predicted_input):
             continue
         doubtful.append(entry)
+    if _is_large(original, predicted_input):  # loading takes seconds: only who might still win gets a second look
+        doubtful = [entry for entry in doubtful if not _beaten(entry, credible, comparison)]
     again = None
     if doubtful and comparison.samples:  # an estimate says the same whenever it is asked
         again, _, _ = measure_whole([original, *doubtful], context, context.sizes, look=2)
@@ -240,9 +242,7 @@ def _worth_measuring(entries: list[Finalist], predicted_input: float | None) -> 
     """
     known = [entry.predicted for entry in entries if entry.predicted is not None]
     original = entries[0]
-    large = (constant_bytes(original.graph) > LARGE_BYTES or (predicted_input or 0.0) > LARGE_SECONDS
-             or original.opened.node_count() > LARGE_NODES)
-    if not large or not known or len(entries) <= 2:
+    if not _is_large(original, predicted_input) or not known or len(entries) <= 2:
         return entries, {}
     best = min(known)
     left_out: dict[str, str] = {}
@@ -255,6 +255,19 @@ def _worth_measuring(entries: list[Finalist], predicted_input: float | None) -> 
         if twin is not None:
             left_out[entry.name] = f"not measured: predicted as fast as {twin.name!r}, and not simpler"
     return [entry for entry in entries if entry.name not in left_out], left_out
+
+
+def _is_large(original: Finalist, predicted_input: float | None) -> bool:
+    """Measuring it takes seconds."""
+    return (constant_bytes(original.graph) > LARGE_BYTES or (predicted_input or 0.0) > LARGE_SECONDS
+            or original.opened.node_count() > LARGE_NODES)
+
+
+def _beaten(entry: Finalist, credible: set[str], comparison: Comparison) -> bool:
+    """Some finalist is faster than this one for certain."""
+    found = comparison.results.get(entry.name)
+    return found is not None and any(comparison.results[name].high < found.low for name in credible
+                                     if name != entry.name)
 
 
 def _twin(entry: Finalist, others: list[Finalist]) -> Finalist | None:

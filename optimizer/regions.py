@@ -10,7 +10,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from graphs.errors import ParseError, SearchFailed
@@ -18,7 +20,7 @@ from graphs.ir import Graph, NameSupply
 from graphs.text import print_node
 from graphs.wording import counted
 from rules.declare import Rule
-from search import build, saturate
+from search import Saturated, build, saturate
 from search import trace as search_trace
 from search.budget import Budget
 from search.ordering import provable
@@ -27,8 +29,10 @@ from search.stamp import Script, made_by, renamed
 from search.steps import Rewriter, Step, same_graph
 
 from . import searching
+from .ahead import Ahead
 from .candidates import Candidate, Improved
 from .context import Context
+from .finalists import LARGE_NODES
 from .progress import Clock
 
 TERMS_A_NODE = 12  # of the budget of a whole graph: how many nodes it is meant for
@@ -68,7 +72,7 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
     """Fill `improved` with candidates. Raises SearchFailed where the child process gave nothing for any region."""
     clock.enter("saturate", counted(len(graph.nodes), "node"))
     regions = partition(graph, context.options.keep)
-    parts = _parts(regions, context)
+    parts = _parts(regions, context, quick=len(graph.nodes) > LARGE_NODES)
     clock.note(**_counts(parts))
     _tell(improved, parts, context)
     clock.enter("build")
@@ -107,40 +111,64 @@ def _continued(steps: list[Step], first: int) -> list[Step]:
 # Regions
 
 
-def _parts(regions: list[Region], context: Context, only: str = "") -> list[Part]:
-    """What was found for each region, in their order; of one kind of candidate, or of all."""
+def _parts(regions: list[Region], context: Context, only: str = "", quick: bool = False) -> list[Part]:
+    """What was found for each region, in their order; of one kind of candidate, or of all. `quick`: see `select`."""
     found: list[Part | None] = [None] * len(regions)
-    waiting: dict[object, list[int]] = {}
+    alike: dict[object, list[int]] = {}
     for index, region in enumerate(regions):
-        waiting.setdefault(region.key, []).append(index)
+        alike.setdefault(region.key, []).append(index)
     failures: list[SearchFailed] = []
-    rules = {rule.name: rule for rule in context.rules}
-    for alike in waiting.values():
-        tries: Counter[int] = Counter()
-        while alike:
-            first, *others = alike
-            alike = []
-            if context.late("for all regions of the graph", 0.5):
-                found[first] = _untouched()
-                alike = others
-                continue
-            try:
-                part = found[first] = _searched(regions[first], context, only, bool(others))
-            except SearchFailed as error:
-                failures.append(error)
-                part = found[first] = _untouched()
-            for index in others:
-                copied = _copied(part, regions[index], rules) if tries[index] < TRIES else None
-                if copied is None:  # something else holds for these weights: the first of such is searched next
-                    tries[index] += 1
-                    alike.append(index)
-                found[index] = copied
+    searched = partial(_searched, context=context, only=only, quick=quick)
+    with Ahead([partial(_saturated, regions[group[0]], context) for group in alike.values()]) as ahead:
+        context.costs.quiet = ahead.quiet
+        try:
+            for group in alike.values():
+                if context.late("for all regions of the graph", 0.5):
+                    found = [part or _untouched() for part in found]
+                    break
+                failures += _fill(found, group, regions, ahead, context, searched)
+        finally:
+            context.costs.quiet = nullcontext
     if failures and len(failures) == len(regions):
         raise failures[0]
     if failures:
         context.warn(f"the search of {counted(len(failures), 'region')} of the graph ended early "
                      f"({failures[0].found}); they were left as they are")
     return [part for part in found if part is not None]
+
+
+def _fill(found: list[Part | None], alike: list[int], regions: list[Region], ahead: Ahead[Saturated],
+          context: Context, searched: Callable[..., Part]) -> list[SearchFailed]:
+    """Put into `found` what there is for equal regions: one is searched, and another where the steps do not hold."""
+    rules = {rule.name: rule for rule in context.rules}
+    tries: Counter[int] = Counter()
+    failures: list[SearchFailed] = []
+    saturate_next: Callable[[], Saturated] = ahead.take
+    while alike:
+        first, *others = alike
+        alike = []
+        try:
+            part = found[first] = searched(regions[first], saturate_next(), repeated=bool(others))
+        except SearchFailed as error:
+            failures.append(error)
+            part = found[first] = _untouched()
+        for index in others:
+            copied = _copied(part, regions[index], rules) if tries[index] < TRIES else None
+            if copied is None:  # something else holds for these weights: the first of such is searched next
+                tries[index] += 1
+                alike.append(index)
+            found[index] = copied
+        if alike:
+            if context.late("for all regions of the graph", 0.5):
+                found[:] = [_untouched() if index in alike else part for index, part in enumerate(found)]
+                break
+            saturate_next = partial(_saturated, regions[alike[0]], context)
+    return failures
+
+
+def _saturated(region: Region, context: Context) -> Saturated:
+    return saturate(region.graph, context.rules, _budget(region.graph, context.effort.budget),
+                    keep=context.options.keep)
 
 
 def _copied(part: Part, region: Region, rules: Mapping[str, Rule]) -> Part | None:
@@ -158,12 +186,12 @@ def _untouched() -> Part:
     return Part({}, defaultdict(float), Improved([]))
 
 
-def _searched(region: Region, context: Context, only: str, repeated: bool) -> Part:
+def _searched(region: Region, saturated: Saturated, context: Context, only: str, quick: bool, repeated: bool) -> Part:
     """What a search finds for a region. `repeated`: its steps will be done again on others."""
     graph = region.graph
-    saturated = saturate(graph, context.rules, _budget(graph, context.effort.budget), keep=context.options.keep)
     prices = searching.Prices(saturated, context)
-    selections = searching.select(saturated, prices, context, lambda stage: None, alone=False, only=only)
+    selections = searching.select(saturated, prices, context, lambda stage: None, alone=False, only=only,
+                                  quick=quick)
     told = Improved([])
     searching.tell(told, saturated, selections, prices, context)
     part = Part({}, {}, told)

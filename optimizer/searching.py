@@ -200,9 +200,10 @@ def total(selection: extract.Selection, prices: Prices) -> float:
 
 
 def select(saturated: Saturated, prices: Prices, context: Context, enter: Callable[[str], None],
-           alone: bool = True, only: str = "") -> dict[str, extract.Selection]:
+           alone: bool = True, only: str = "", quick: bool = False) -> dict[str, extract.Selection]:
     """Extract, measure what was chosen but only estimated, extract again; then the diverse finalists. Not `alone`: it
-    is a part of a large graph. `only`: the one kind that is wanted, all if empty."""
+    is a part of a large graph. `only`: the one kind that is wanted, all if empty. `quick`: what is but an alternative
+    need not be the very best of its kind."""
     enter("measure")
     best: extract.Selection | None = None
     if context.options.objective == "time":
@@ -211,10 +212,14 @@ def select(saturated: Saturated, prices: Prices, context: Context, enter: Callab
             if not _measure_chosen(saturated, best, prices, context):
                 break
         # Until all that is chosen was measured: a later run with the same database then chooses the same.
-        best = _settled(saturated, prices, context)
+        if not (quick and context.options.stages != "nodes"):
+            best = _settled(saturated, prices, context)
         if best is not None and context.options.stages != "nodes":
-            best = learn(saturated, best, prices.tiles, context,
+            given = best
+            best = learn(saturated, given, prices.tiles, context,
                          lambda: _settled(saturated, prices, context) or _fastest(saturated, prices, context))
+            if quick and best is given:  # nothing is joined, so that greedy's choice is still the only one
+                best = _settled(saturated, prices, context)
     enter("extract")
     selections: dict[str, extract.Selection] = {}
     if context.options.objective == "time":
@@ -230,7 +235,9 @@ def select(saturated: Saturated, prices: Prices, context: Context, enter: Callab
                                                    context.effort.extract_seconds)
         if only == "fewest bytes":
             return selections
-    selections["fewest nodes"] = extract.exact(saturated, count_nodes(saturated), context.effort.extract_seconds)
+    nodes = count_nodes(saturated)
+    selections["fewest nodes"] = extract.greedy(saturated, nodes) if quick and selections else \
+        extract.exact(saturated, nodes, context.effort.extract_seconds)
     return selections
 
 

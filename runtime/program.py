@@ -155,9 +155,9 @@ class Program:
             self._fail(index, reason)
         return [env[slot] for slot in self.results]
 
-    def run_counting(self, values: Sequence[Any]) -> tuple[list[Any], int]:
-        """`run`, and the largest number of bytes that node outputs held at one time."""
-        env, index, live, peak = self._start(values), 0, 0, 0
+    def run_counting(self, values: Sequence[Any]) -> tuple[list[Any], int, int]:
+        """`run`; the largest number of bytes that node outputs held at one time; how many there were in all."""
+        env, index, live, peak, written = self._start(values), 0, 0, 0, 0
         holders: dict[int, int] = {}
         foreign = {id(owner) for value in env for owner in owners(value)}
         seen: dict[int, list[tuple[int, int]]] = {}
@@ -169,6 +169,7 @@ class Program:
                     seen[slot] = [(id(o), o.nbytes) for o in owners(env[slot]) if id(o) not in foreign]
                     for key, size in seen[slot]:
                         live += 0 if holders.get(key) else size
+                        written += 0 if holders.get(key) else size
                         holders[key] = holders.get(key, 0) + 1
                 peak = max(peak, live)
                 for slot in frees:
@@ -178,7 +179,7 @@ class Program:
                         live -= 0 if holders[key] else size
         except Exception as reason:
             self._fail(index, reason)
-        return [env[slot] for slot in self.results], peak
+        return [env[slot] for slot in self.results], peak, written
 
     def _fail(self, index: int, reason: Exception) -> None:
         if isinstance(reason, EgraftError):

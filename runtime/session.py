@@ -120,7 +120,7 @@ class Session:
             else:
                 with self._blas():
                     if count or self.report.peak_bytes is None:
-                        found, self.report.peak_bytes = self.program.run_counting(values)
+                        found, self.report.peak_bytes, _ = self.program.run_counting(values)
                     else:
                         found = self.program.run(values)
         return dict(zip(self.graph.outputs, detached(found)))

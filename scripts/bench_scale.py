@@ -59,9 +59,9 @@ def line(name: str, kind: str, run: Run) -> list[object]:
         stages[each["stage"]] = stages.get(each["stage"], 0.0) + each.get("seconds", 0.0)
     measured = report["measured"] or {}
     told = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in stages.items())
-    gain = measured.get("speed_up")
+    gain, megabytes = measured.get("speed_up"), report["peak_memory_bytes"]["process"] / 1e6
     return [name, report["before"]["nodes"], report["after"]["nodes"], report["steps"], kind, f"{run.cpu:.1f}",
-            f"{run.wall:.1f}", f"{report['peak_memory_bytes']['process'] / 1e6:.0f}", f"{gain:.3f}" if gain else "-", told]
+            f"{run.wall:.1f}", f"{megabytes:.0f}", f"{gain:.3f}" if gain else "-", told]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

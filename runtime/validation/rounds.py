@@ -26,6 +26,7 @@ from .report import OutputCheck, Round
 from .twins import EXTENDS, NARROW, TINY, Twin, TwinProgram, coarsest_epsilon, has_any
 
 LARGE_BYTES = 8 << 20  # weights and values beyond this: one moved run, float64 in the first round only
+LARGE_NODES = 2000  # likewise
 # How far an element moves is seen by few runs at first; near a steep place (a root near 0, say) these
 # may be lucky. Before a graph fails there are this many: what is wrong stays wrong, whatever else is seen to move.
 # So may be the runs in float64 where a tensor has no eight elements (`GROUP`) that would say how much its neighbours
@@ -35,6 +36,7 @@ LARGE_BYTES = 8 << 20  # weights and values beyond this: one moved run, float64 
 MORE_MOVED = 8
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
 AHEAD_BYTES = 256 << 20  # of node outputs alive at one time: where runs need more, they take turns
+AHEAD_NODE_BYTES = 128 << 10  # written and stored, by node: with less, threads mostly wait for Python's lock
 AHEAD_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 PLAIN = Twin()
 NAN_EVERYWHERE = "is NaN everywhere"
@@ -60,7 +62,8 @@ class Elsewhere:
     """A graph that another runtime runs, where `TwinProgram` is egraft's own."""
 
     def __init__(self, graph: Graph, executor: Executor) -> None:
-        self.graph, self.peak_bytes, self.context = graph, 0, Context.of(graph)
+        self.graph, self.context = graph, Context.of(graph)
+        self.peak_bytes = self.written_bytes = 0
         self._run = executor(graph)
 
     def run(self, values: Mapping[str, Any], counting: bool = False) -> dict[str, Any]:
@@ -103,7 +106,7 @@ class Comparison:
     @property
     def large(self) -> bool:
         """Only the most telling runs are made."""
-        return self.size > LARGE_BYTES
+        return self.size > LARGE_BYTES or self.original.node_count() > LARGE_NODES
 
     @property
     def slow(self) -> bool:
@@ -202,8 +205,9 @@ class Comparison:
         They do not depend on each other; who asks gets what it would have got by running, errors included.
         """
         plain = self._programs.get((True, PLAIN))
-        peak = plain.peak_bytes if plain is not None else 0
-        if AHEAD_THREADS < 2 or not self.slow or not 0 < peak <= AHEAD_BYTES:
+        peak, written = (plain.peak_bytes, plain.written_bytes) if plain is not None else (0, 0)
+        small = written + self.weights < AHEAD_NODE_BYTES * self.original.node_count()
+        if AHEAD_THREADS < 2 or not self.slow or small or not 0 < peak <= AHEAD_BYTES:
             yield
             return
         with ThreadPoolExecutor(AHEAD_THREADS, "validation") as pool:

@@ -233,7 +233,7 @@ class TwinProgram:
                  others: Iterable[TwinProgram] = ()) -> None:
         self.graph, self.twin, self.fixed = graph, twin, fixed_inputs
         self.changes = changes or Changes()
-        self.peak_bytes = 0
+        self.peak_bytes = self.written_bytes = 0
         self._chance = (NEW if self.changes.new else LOST) if twin.changed else 0.0
         self._cache: dict[int, np.ndarray] = {}
         plain = self._is_plain = not (twin.wide or twin.extended) and twin.moved is None
@@ -307,7 +307,7 @@ class TwinProgram:
         ]
         with np.errstate(all="ignore"):
             if counting:
-                found, self.peak_bytes = self.program.run_counting(arguments)
+                found, self.peak_bytes, self.written_bytes = self.program.run_counting(arguments)
             else:
                 found = self.program.run(arguments)
         return dict(zip(self.graph.outputs, found))
