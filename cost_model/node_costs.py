@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from graphs.ir import Graph, Node
+from graphs.types import TensorType
 
 from .costs import Cost, NodeInput, NodeSpec
 from .neighbourhoods import Neighbourhood, Places, saving
@@ -65,6 +66,7 @@ class NodeCosts:
             self.timings.freeze()
         self.quiet: Callable[[], AbstractContextManager[None]] = nullcontext  # around what is measured
         self._costs: dict[str, Cost] = {}
+        self._types: dict[TensorType, TensorType | None] = {}  # at the sizes of the run
         self._alike: dict[object, tuple[NodeSpec, str, Cost | None]] = {}
         self._missing: dict[str, NodeSpec] = {}
         self._peaks: Peaks | None = None
@@ -270,8 +272,15 @@ class NodeCosts:
         """With sizes for symbols, in types; attributes that hold symbols do not exist."""
         if all(each.type is None or each.type.is_static for each in spec.inputs):
             return spec
-        inputs = tuple(dataclasses.replace(each, type=static_type(each.type, self.sizes)) for each in spec.inputs)
+        inputs = tuple(each if each.type is None else NodeInput(self._static(each.type), each.constant, each.array)
+                       for each in spec.inputs)
         return dataclasses.replace(spec, inputs=inputs)
+
+    def _static(self, type_: TensorType) -> TensorType | None:
+        found = self._types.get(type_)
+        if found is None:
+            found = self._types[type_] = static_type(type_, self.sizes)
+        return found
 
 
 def unmeasurable(spec: NodeSpec) -> str:

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS_A_NODE = 4
+OBJECTS_A_NODE = 64
 
 
 @contextmanager

@@ -7,6 +7,7 @@ speed-up, is reported, and never the result.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from graphs.structure import check_outputs
 from runtime.training.preview import without_training_operators
 from search.fusions import TARGET
 
-from . import finalists
+from . import apart, finalists
 from .candidates import Improved
 from .collecting import rare_collections
 from .context import Context, open_context
@@ -76,6 +77,15 @@ def optimize_file(path: Path, options: Options, progress: Progress | None = None
     return optimize(path, options, progress=progress)
 
 
+@dataclass(frozen=True)
+class _Noted:
+    """Steps with what is told of them, and the graph that they lead to, as far as there was time and they replay."""
+
+    steps: list[dict[str, Any]]
+    graph: Graph | None = None
+    defect: str = ""
+
+
 class Pipeline:
     """One run over one graph."""
 
@@ -101,6 +111,16 @@ class Pipeline:
             known.report.update(stages=self.clock.stages, seconds=round(self.clock.seconds, 3),
                                 options=self.context.options.model_dump(), peak_memory_bytes=peak_memory())
             return Result(known.graph, known.report, known.trace, self.original)
+        with apart.started(self.original, self.context) as process:
+            return self._made(process)
+
+    def _made(self, process: apart.Apart | None) -> Result:
+        """`run` without what is known."""
+        noted: list[tuple[Finalist, _Noted]] = []
+
+        def note(entry: Finalist) -> None:
+            noted.append((entry, self._noted(entry)))
+
         for _ in range(MAX_DROPPED + 1):
             improved, outcome = self._attempt()
             if finalists.INPUT in outcome.unsupported and self.context.other_sizes(self.original):
@@ -109,21 +129,16 @@ class Pipeline:
                 self.clock.enter("recompute")
                 outcome = limited(self.original, outcome, self.context)
             self.clock.enter("validate", best=outcome.best_seconds)
-            winner, validation, failed = first_valid(self.original, outcome, self.context)
+            winner, validation, failed = first_valid(self.original, outcome, self.context, process, note)
             if failed is None or not self._drop(failed):
                 break
         self.clock.enter("report")
-        steps = winner.steps()
-        traced: Graph | None = None
-        try:
-            if not self.context.late("for costs and errors of the steps"):
-                traced = add_notes(self.original, steps, self.context)
-        except EgraftError as error:  # the result is right without it; the defect is reported, not hidden
-            self.context.warn(f"the trace does not replay ({error.where}: {error.found}): a defect of egraft, "
-                              "please report it")
-        trace = Trace(after(self.unpacked, steps), improved.refusals, self._model())
+        found = next((told for entry, told in noted if entry is winner), None) or self._noted(winner)
+        if found.defect:  # the result is right without it; the defect is reported, not hidden
+            self.context.warn(found.defect)
+        trace = Trace(after(self.unpacked, found.steps), improved.refusals, self._model())
         if not self.unpacked:
-            winner.graph = as_traced(self.original, winner.graph, trace, traced)
+            winner.graph = as_traced(self.original, winner.graph, trace, found.graph)
         handed_back(winner, outcome, self.context)
         report = assemble(self.original, winner, outcome, validation, self.dropped, improved, self.context,
                           self.clock, trace)
@@ -132,6 +147,17 @@ class Pipeline:
         if not self.unpacked:
             keep(self.original, winner.graph, report, trace, self.context)
         return Result(winner.graph, report, trace, self.original)
+
+    def _noted(self, entry: Finalist) -> _Noted:
+        """The trace of a finalist, with costs and errors of its steps."""
+        steps = entry.steps()
+        if self.context.late("for costs and errors of the steps"):
+            return _Noted(steps)
+        try:
+            return _Noted(steps, add_notes(self.original, steps, self.context))
+        except EgraftError as error:
+            return _Noted(steps, None, f"the trace does not replay ({error.where}: {error.found}): a defect of egraft, "
+                          "please report it")
 
     def _attempt(self) -> tuple[Improved, Outcome]:
         normalized, improved = improve_graph(self.original, self.context, self.clock, Journal())

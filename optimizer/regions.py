@@ -97,7 +97,7 @@ def _across(done: Pass, context: Context) -> tuple[Pass, float]:
     """Search once more around each cut; the graph with all steps, and predicted seconds gained."""
     main = MAIN[context.options.objective]
     regions = seams(done.graph, done.crossing, context.options.keep)
-    parts = _parts(regions, context, main)
+    parts = _parts(regions, context, main, len(done.graph.nodes) > LARGE_NODES)
     again = _join(done, regions, [part.scripts.get(main) for part in parts])
     gained = sum((part.told.predicted_input or 0.0) - part.predicted[main] for part in parts)
     return Pass(again.graph, again.names, [*done.steps, *_continued(again.steps, len(done.steps))]), gained

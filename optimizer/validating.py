@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cost_model.blas import limited_to
@@ -10,6 +11,7 @@ from graphs.ir import Graph
 from runtime.validation import Validation, validate
 from runtime.validation.report import FAILED
 
+from .apart import Apart
 from .context import Context
 from .finalists import INPUT, Finalist, Outcome
 from .replay import replay
@@ -17,10 +19,14 @@ from .replay import replay
 
 def check(original: Graph, graph: Graph, context: Context) -> Validation:
     """Validate a graph against the original with the options of the run."""
-    options = context.options
     with limited_to(1):  # the same numbers on every machine; small products in several threads mostly wait
-        return validate(original, graph, options.precision, feeds=context.feeds, seed=options.seed, rtol=options.rtol,
-                        atol=options.atol)
+        return validate(original, graph, **_arguments(context))
+
+
+def _arguments(context: Context) -> dict[str, Any]:
+    options = context.options
+    return {"exactness": options.precision, "feeds": context.feeds, "seed": options.seed, "rtol": options.rtol,
+            "atol": options.atol}
 
 
 def _checked(original: Graph, entry: Finalist, context: Context) -> Validation:
@@ -56,11 +62,22 @@ def holds_alone(body: Graph, better: Graph, place: str, context: Context) -> boo
     return False
 
 
-def first_valid(original: Graph, outcome: Outcome,
-                context: Context) -> tuple[Finalist, Validation | None, Finalist | None]:
+def _checked_apart(original: Graph, entry: Finalist, context: Context, apart: Apart,
+                   meanwhile: Callable[[Finalist], object]) -> Validation:
+    """`_checked`, with something else done at the same time."""
+    if entry.base is None and apart.begin(original, entry.graph, _arguments(context)):
+        meanwhile(entry)
+        found = apart.result()
+        if found is not None:
+            return found
+    return _checked(original, entry, context)
+
+
+def first_valid(original: Graph, outcome: Outcome, context: Context, apart: Apart | None = None,
+                meanwhile: Callable[[Finalist], object] = str) -> tuple[Finalist, Validation | None, Finalist | None]:
     """(the first finalist that holds, its validation, the better one that failed if there was one).
 
-    The input itself needs no validation.
+    The input itself needs no validation. `meanwhile`: what is done with a finalist while it is validated `apart`.
     """
     failed: Finalist | None = None
     for entry in outcome.ranked:
@@ -68,7 +85,8 @@ def first_valid(original: Graph, outcome: Outcome,
             return entry, None, failed
         if context.late("to validate anything: the input is handed back"):
             break
-        found = _checked(original, entry, context)
+        found = _checked(original, entry, context) if apart is None else \
+            _checked_apart(original, entry, context, apart, meanwhile)
         if found.ok:
             return entry, found, failed
         if found.status == FAILED:

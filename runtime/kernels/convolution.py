@@ -18,6 +18,8 @@ KERNELS, kernel = rows()
 KERNELS.update(_pooling.KERNELS)
 KERNELS.update(_resampling.KERNELS)
 
+# Rows of at most this many times the kernel: a banded matrix is faster than one pass for each element of the kernel.
+_SHORT = 10
 _COLUMN_BYTES = 1 << 22  # unfold about this much at a time: what the caches hold
 _PART_BYTES = 1 << 17  # normalize about this much at a time
 
@@ -58,12 +60,33 @@ def _matmul(w: np.ndarray, columns: np.ndarray, group: int) -> np.ndarray:
 
 
 def _depthwise(padded: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
+    short = len(windows.counts) > 1 and windows.counts[-1] <= _SHORT * windows.kernel[-1]
+    if short and padded.dtype.kind == "f" and np.isfinite(padded).all():
+        return _by_rows(padded, w, windows)
     out = np.zeros((*padded.shape[:2], *windows.counts), padded.dtype)
     term = np.empty_like(out)
     for place, slices in windows.offsets():
         factor = w[:, 0][(slice(None), *place)].reshape(-1, *(1 for _ in slices))  # type: ignore[arg-type]
         np.multiply(padded[(slice(None), slice(None), *slices)], factor, out=term)
         out += term
+    return out
+
+
+def _by_rows(padded: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
+    """Windows along the last of several axes as a product with a banded matrix, for each channel and kernel row: what
+    is 0 in it must not meet an infinity or NaN."""
+    *rows, width = windows.kernel
+    places = np.arange(windows.counts[-1])
+    band = np.zeros((w.shape[0], *rows, padded.shape[-1], places.size), w.dtype)
+    for at in range(width):
+        band[..., places * windows.strides[-1] + at * windows.dilations[-1], places] = w[:, 0, ..., at, None]
+    shape = (w.shape[0], *(1 for _ in rows[1:]), *band.shape[-2:])
+    out = np.zeros((*padded.shape[:2], *windows.counts), padded.dtype)
+    for place, slices in windows.offsets():
+        if place[-1] == 0:
+            lines: tuple[Any, ...] = (..., *slices[:-1], slice(None))
+            row: tuple[Any, ...] = (slice(None), *place[:-1])
+            out += np.matmul(padded[lines], band[row].reshape(shape))
     return out
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _WIDE_NUMBER = dtypes.ONNX_NUMBER["float64"]
 _NARROW_NUMBERS = {dtypes.ONNX_NUMBER[name] for name in NARROW}
 _DTYPE_ATTRIBUTES = ("to", "dtype", "stash_type", "softmax_precision", "output_datatype", "precision")
 _PATTERN = 65_537  # elements of the repeated random pattern: a prime, so that it does not line up with rows
+_KEPT_SIGNS = 1024
 _CACHED_BYTES = 1 << 20
 _TABLE_ELEMENTS = 1 << 20  # of a constant in which rows are looked up: only those rows are varied
 _EPSILON32 = 2.0**-23
@@ -122,9 +124,20 @@ def moved(value: Any, seed: int, key: str, step: float | None = None, chance: fl
 
 def _factors(value: np.ndarray, seed: int, key: str, step: float | None) -> np.ndarray:
     """What the elements are multiplied with; it repeats."""
-    rng = np.random.default_rng((seed, zlib.crc32(key.encode())))
-    pattern = rng.integers(0, 2, min(value.size, _PATTERN)) * 2.0 - 1.0
-    return 1 + pattern * (_epsilon(value.dtype) if step is None else step)
+    return 1 + _signs(seed, key, min(value.size, _PATTERN)) * (_epsilon(value.dtype) if step is None else step)
+
+
+def _signs(seed: int, key: str, size: int) -> np.ndarray:
+    """1.0 and -1.0 at random, the same for the same arguments."""
+    if size <= _KEPT_SIGNS:
+        return _kept_signs(seed, key, size).astype(np.float64)
+    return np.random.default_rng((seed, zlib.crc32(key.encode()))).integers(0, 2, size) * 2.0 - 1.0
+
+
+@lru_cache(1 << 15)
+def _kept_signs(seed: int, key: str, size: int) -> np.ndarray:
+    """As bytes. To begin a generator takes longer than to draw a few numbers, and several variations want the same."""
+    return (np.random.default_rng((seed, zlib.crc32(key.encode()))).integers(0, 2, size) * 2 - 1).astype(np.int8)
 
 
 def _moved_dtype(value: np.ndarray, step: float | None) -> np.dtype:
