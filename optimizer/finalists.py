@@ -29,6 +29,7 @@ INPUT, NORMALIZED = "input", "normalized"
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
 LARGE_NODES = 2000  # to load one takes ONNX Runtime 0.2 ms
+MANY_NODES_SHARE = 0.5  # of the time for comparing: loading its sessions takes about the other half
 HELD_BYTES = 1 << 30  # of weights: runtimes hold them in memory of their own, once for each finalist
 TOGETHER_BYTES = 1 << 30  # of weights in the sessions that live at one time, as far as there are more than two
 SMALL_SECONDS = 1e-4  # a whole run in less is mostly overhead of the runtime, and of the clock
@@ -182,11 +183,12 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
         less = dominates(entry.opened, original.opened, context.sizes) or (
             computes_the_same(entry.opened, original.opened, context.sizes)
             and constant_bytes(entry.graph) < constant_bytes(original.graph))
-        if less or (fewer and _predicted_not_slower(entry, predicted_input)):
+        faster = entry.predicted is not None and predicted_input is not None and (
+            entry.predicted * PREDICTION_SLACK < predicted_input)
+        likely = fewer and (_predicted_not_slower(entry, predicted_input) or _found(entry, comparison, "equal"))
+        if less:
             leaner.add(entry.name)
-        elif not (fewer and _found(entry, comparison, "equal")) and (
-                entry.predicted is None or predicted_input is None
-                or entry.predicted * PREDICTION_SLACK >= predicted_input):
+        elif not (faster or likely):
             continue
         doubtful.append(entry)
     if _is_large(original, predicted_input):  # loading takes seconds: only who might still win gets a second look
@@ -336,7 +338,10 @@ def measure_whole(entries: list[Finalist], context: Context,
     except EgraftError as error:
         return None, {}, f"no inputs to measure with: {error.found}"
     parts = _at_a_time(entries, held)
-    settings = replace(context.effort.compare, budget=context.effort.compare.budget / len(parts))
+    budget = context.effort.compare.budget
+    if entries[0].opened.node_count() > LARGE_NODES:
+        budget *= MANY_NODES_SHARE
+    settings = replace(context.effort.compare, budget=budget / len(parts))
     # Sums of estimates go over nodes: a call would count as one launch, whatever its body does.
     graphs = {entry.name: entry.graph if context.target.measures else entry.opened for entry in entries}
     try:

@@ -112,6 +112,13 @@ def test_a_prediction_that_is_contradicted_counts_with_both_looks_together(tmp_p
     assert looked(tmp_path / "b", OTHER, [(12.0,), (10.0,)], 8 * MICROSECOND)[:2] == (INPUT, 2)
 
 
+def test_what_only_a_prediction_speaks_for_counts_with_both_looks_together(tmp_path: Path) -> None:
+    """Fewer nodes are no proof of less work: what is slower in both together is not handed back."""
+    fewer = f"{HEAD} a = Abs(x) y = Relu(a) }}"
+    for looks, winner in (([(12.0,), (10.0,)], INPUT), ([(10.9,), (9.8,)], INPUT), ([(10.5,), (9.9,)], "new")):
+        assert looked(tmp_path / str(looks), fewer, looks, 8 * MICROSECOND)[:2] == (winner, 2)
+
+
 @pytest.mark.parametrize("predicted", [None, 10 * MICROSECOND, 12 * MICROSECOND])
 def test_what_nothing_speaks_for_is_looked_at_once(tmp_path: Path, predicted: float | None) -> None:
     assert looked(tmp_path, OTHER, [(10.5,), (9.0,)], predicted)[:2] == (INPUT, 1)

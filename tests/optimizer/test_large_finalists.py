@@ -66,3 +66,17 @@ def test_of_two_that_are_predicted_alike_the_simpler_is_measured(
     assert outcome.comparison is not None
     assert set(outcome.comparison.results) == {INPUT, "Relu", "longer"} - {left_out}
     assert set(outcome.left_out) == {left_out} - {""}
+
+
+def test_of_a_large_model_only_what_may_still_win_is_looked_at_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slower, sessions = f"{HEAD} a = Abs(x) y = Relu(a) }}", []
+    for seconds in (1.0, 1e-9):
+        monkeypatch.setattr(finalists, "LARGE_SECONDS", seconds)
+        target = Scripted({BEFORE: [(10.0,)], RIVALS["Neg"]: [(8.0,)], slower: [(11.5,)]})
+        entries = [Finalist(INPUT, graph_of(BEFORE), list), Finalist("Neg", graph_of(RIVALS["Neg"]), list, 8e-6),
+                   Finalist("slower", graph_of(slower), list, 7.9e-6)]
+        outcome = race(entries, context_of(tmp_path / f"{seconds}.db", target), 10 * MICROSECOND)
+        assert outcome.ranked[0].name == "Neg"
+        sessions.append(target.sessions[str(graph_of(slower))])
+    assert sessions == [2, 1]

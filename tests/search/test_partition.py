@@ -198,3 +198,15 @@ def test_equal_keys_are_equal_but_for_float_elements():
     ones = Constant.of(np.ones(WIDTH, np.float32)).array
     plain, special = (partition(tower(6, scales), least=12, most=30) for scales in ({}, {2: ones}))
     assert [one.key == two.key for one, two in zip(plain, special, strict=True)].count(False) == 1
+
+
+def test_search_processes_change_nothing_but_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    ones = {layer: np.ones(WIDTH, np.float32) for layer in rng.choice(12, 4, replace=False).tolist()}
+    texts = []
+    for workers in (0, 2):
+        monkeypatch.setattr("optimizer.ahead.workers_for", lambda jobs, workers=workers: min(workers, jobs))
+        improved, context = searched(tower(12, ones))
+        assert not context.warnings
+        texts.append([(each.name, str(each.graph), each.predicted) for each in improved.candidates])
+    assert texts[0] == texts[1] and texts[0]
