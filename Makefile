@@ -17,7 +17,7 @@ LOG      ?=
 SINGLE   := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 RAYON_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: bench-training help demo test fuzz serve bench ablation bench-kernels lint test-gpu bench-gpu conformance test-bench slowest clean distclean
+.PHONY: bench-scale bench-training help demo test fuzz serve bench ablation bench-kernels lint test-gpu bench-gpu conformance test-bench slowest clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ ablation: .venv/installed ## what each part of the search is worth, on the train
 
 bench-kernels: .venv/installed ## measure fused kernels of the CPU beside NumPy, ONNX Runtime and what else is installed
 	$(SINGLE) $(BIN)/python -m scripts.bench_kernels
+
+bench-scale: .venv/installed ## measure large graphs: 96 layers, 10,000 irregular nodes, an unrolled LSTM
+	$(BIN)/python -m scripts.bench_scale
 
 bench-training: .venv/installed ## measure training steps: as they are, optimized, within memory limits, beside PyTorch (extra `bench`)
 	$(SINGLE) $(BIN)/python -m scripts.bench_training --write
