@@ -132,7 +132,7 @@ class Live:
 
 def measured(name: str) -> Row:
     """One model."""
-    graph, sizes, feeds = _model(name)
+    graph, sizes, feeds = model_of(name)
     graph = in_largest_sets(graph, sizes)
     session = Session(graph, threads=1)
     session.run(feeds)
@@ -183,7 +183,7 @@ def _worst_step(program: Program, values: Sequence[Any]) -> str:
     return found[1]
 
 
-def _model(name: str) -> tuple[Graph, dict[str, int], dict[str, np.ndarray]]:
+def model_of(name: str) -> tuple[Graph, dict[str, int], dict[str, np.ndarray]]:
     if name in zoo.names(trained=False):
         sizes = dict(zoo.describe(name).dims)
         graph = zoo.build(name)
