@@ -48,6 +48,9 @@ class Plan:
         return "\n".join([*texts, *(each.written.text for each in (*self.before, *self.launches))])
 
 
+_UNUSED = np.zeros(1, np.int64)  # where kernels that read nothing by indices would tell of one outside
+
+
 class FusedKernel:
     """`kernel(*arrays)` computes a graph's outputs from the values of its inputs, in order.
 
@@ -85,7 +88,7 @@ class FusedKernel:
         if isinstance(plan, NotFusable):
             raise plan
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-        outside = np.zeros(1, np.int64)
+        outside = np.zeros(1, np.int64) if plan.indexed else _UNUSED
         addresses = [*map(address_of, given), *self._addresses, *map(address_of, outputs), address_of(outside)]
         rooms = [np.empty(each, np.uint8) for each in plan.rooms]
         addresses += map(address_of, rooms)

@@ -38,16 +38,19 @@ class Launch:
     room: int  # bytes of row buffers
 
     @cached_property
-    def _fixed(self) -> tuple[array[int], array[int], int]:
+    def _words(self) -> tuple[array[int], array[int], array[int]]:
+        """`words` without addresses that change from call to call, and what it points to."""
         kernel = ctypes.cast(self.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-        return array("q", [argument < 0 for argument, _ in self.sources]), array("q", self.steps), kernel
+        buffers, steps = array("q", [argument < 0 for argument, _ in self.sources]), array("q", self.steps)
+        split = self.written.split
+        return array("q", [kernel, len(self.sources), len(self.sizes), self.room, at(buffers), 0, at(steps),
+                           at(self.sizes), -1 if split is None else split, 1, 1, 0]), buffers, steps
 
     def words(self, bases: array[int], parts: int = 1, threads: int = 1, memory: int = 0) -> array[int]:
         """An `eg_launch`, with row buffers at `memory`. Whoever uses it has to keep `bases` and this launch."""
-        buffers, steps, kernel = self._fixed
-        split = self.written.split
-        return array("q", [kernel, len(self.sources), len(self.sizes), self.room, at(buffers), at(bases), at(steps),
-                           at(self.sizes), -1 if split is None else split, parts, threads, memory])
+        words = self._words[0][:]
+        words[5], words[9], words[10], words[11] = at(bases), parts, threads, memory
+        return words
 
     def bases(self, addresses: Sequence[int]) -> array[int]:
         """Where each pointer begins, for the addresses of the arguments."""

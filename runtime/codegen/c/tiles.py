@@ -23,6 +23,7 @@ from .text import Writer
 from .views import NotFusable
 
 FLOAT = 4  # bytes
+_WORDS = 22  # where a job says what is done with the result
 _PLANNED = (0,) * 12  # memory, and what `eg_plan` sets
 THREAD_WORK = 1 << 18  # products of numbers that a thread has to get at least
 
@@ -82,6 +83,7 @@ class Product:
         self.image = None if operands.image is None else self.left if self.turned else self.right
         self._tables: dict[tuple[bool, bool], np.ndarray] = {}
         self._rooms: dict[tuple[bool, bool, int], int] = {}
+        self._jobs: dict[tuple[bool, bool, int], array[int]] = {}
 
     @property
     def text(self) -> str:
@@ -94,25 +96,18 @@ class Product:
         alone = self.turned and bool(self.padding)  # one image at a time
         left, right = (self._packed(side, packs, addresses) if place in packs.fixed and place != self.image else None
                        for side, place in (("a", self.left), ("b", self.right)))
-        table = self._table(left is not None, right is not None)
         threads = max(1, min(threads, each.work // THREAD_WORK))
-        then = self.then
-        bases = then.launch.bases(addresses) if then else array("q")
-        words = then.launch.words(bases) if then else array("q")
-        job = array("q", [
-            addresses[self.left] + each.left.start * FLOAT if left is None else address_of(left),
-            addresses[self.right] + each.right.start * FLOAT if right is None else address_of(right),
-            addresses[self.target], image.groups if image and alone else len(each.starts), each.m, each.n, each.k,
-            address_of(table),
-            each.left.row, each.left.column, each.right.row, each.right.column, each.step,
-            left is not None, right is not None, self.turned,
-            address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
-            image.elements if image else 0, image.run if image else 0,
-            at(self.padding) if self.padding and not self.turned else 0,
-            bool(then and then.whole_rows), at(words) if then else 0, at(then.rows) if then else 0,
-            at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
-            threads, *_PLANNED])
         cut = left is not None, right is not None, threads
+        if cut not in self._jobs:
+            self._jobs[cut] = self._job(*cut)
+        job, then = self._jobs[cut][:], self.then
+        job[0] = addresses[self.left] + each.left.start * FLOAT if left is None else address_of(left)
+        job[1] = addresses[self.right] + each.right.start * FLOAT if right is None else address_of(right)
+        job[2] = addresses[self.target]
+        if then is not None:
+            bases = then.launch.bases(addresses)
+            words = then.launch.words(bases)
+            job[_WORDS] = at(words)
         if cut not in self._rooms:
             self._rooms[cut] = int(engine().eg_plan(at(job)))
         memory = workspace(self._rooms[cut] * threads)
@@ -127,8 +122,23 @@ class Product:
             padded = array("q", [at(self.padding), source + number * image.channels * prod(image.sizes) * FLOAT, job[0],
                                  image.channels, threads])
             engine().eg_pad(at(padded))
-            job[7] = rows + number * image.groups * table.strides[0]
+            job[7] = rows + number * image.groups * self._table(*cut[:2]).strides[0]
             engine().eg_multiply(at(job))
+
+    def _job(self, left: bool, right: bool, threads: int) -> array[int]:
+        """What the engine is told, but for addresses that change from call to call."""
+        each, image, then = self.operands, self.operands.image, self.then
+        alone = self.turned and bool(self.padding)  # one image at a time
+        return array("q", [
+            0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k,
+            address_of(self._table(left, right)),
+            each.left.row, each.left.column, each.right.row, each.right.column, each.step, left, right, self.turned,
+            address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
+            image.elements if image else 0, image.run if image else 0,
+            at(self.padding) if self.padding and not self.turned else 0,
+            bool(then and then.whole_rows), 0, at(then.rows) if then else 0,
+            at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
+            threads, *_PLANNED])
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
         """Panels of A or B, one after the other for each batch that has its own."""
