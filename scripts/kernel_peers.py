@@ -68,6 +68,7 @@ def torch(graph: Graph, arrays: Sequence[np.ndarray], threads: int) -> Run | Non
     from scripts.torch_graph import TorchGraph
 
     engine.set_num_threads(threads)
+    engine._dynamo.reset()  # or it gives up compiling the same method after eight graphs
     try:
         module = engine.compile(TorchGraph(graph, {}))
     except KeyError:  # an operator that TorchGraph does not know

@@ -9,9 +9,21 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
+from typing import Any
 
 START_SECONDS = 60.0
+
+
+_STARTERS: dict[int, ThreadPoolExecutor] = {}
+
+
+def _started(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A process, started in a thread that lives as long as this process: a child that dies with its parent dies when
+    the *thread* that started it ends (prctl(2), PR_SET_PDEATHSIG)."""
+    starter = _STARTERS.setdefault(os.getpid(), ThreadPoolExecutor(1, "starter"))  # a fork has no threads
+    return starter.submit(lambda: subprocess.Popen(command, **options)).result()
 
 
 class ChildProcess:
@@ -27,9 +39,9 @@ class ChildProcess:
                        "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         # Not a pipe: one that nobody reads could fill up. It lives as long as the child.
         self.complaints = tempfile.TemporaryFile()  # noqa: SIM115
-        self.process = subprocess.Popen([sys.executable, "-m", module, str(theirs.fileno())],
-                                        pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL,
-                                        stdout=subprocess.DEVNULL, stderr=self.complaints)
+        self.process = _started([sys.executable, "-W", "ignore::RuntimeWarning:runpy", "-m", module,
+                                 str(theirs.fileno())], pass_fds=[theirs.fileno()], env=environment,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self.complaints)
         theirs.close()
         self.connection = Connection(ours.detach())
         self.owner = os.getpid()

@@ -20,6 +20,7 @@ KERNELS.update(_resampling.KERNELS)
 
 # Rows of at most this many times the kernel: a banded matrix is faster than one pass for each element of the kernel.
 _SHORT = 10
+_LEAST_ROWS = 4  # or making the matrix takes longer than what it is for
 _COLUMN_BYTES = 1 << 22  # unfold about this much at a time: what the caches hold
 _PART_BYTES = 1 << 17  # normalize about this much at a time
 
@@ -60,8 +61,10 @@ def _matmul(w: np.ndarray, columns: np.ndarray, group: int) -> np.ndarray:
 
 
 def _depthwise(padded: np.ndarray, w: np.ndarray, windows: Windows) -> np.ndarray:
-    short = len(windows.counts) > 1 and windows.counts[-1] <= _SHORT * windows.kernel[-1]
-    if short and padded.dtype.kind == "f" and np.isfinite(padded).all():
+    band = w.itemsize * w.size // windows.kernel[-1] * padded.shape[-1] * windows.counts[-1]  # bytes
+    rows = padded.shape[0] * prod(windows.counts[:-1])  # that each matrix is used for
+    short = windows.counts[-1] <= _SHORT * windows.kernel[-1] and rows >= _LEAST_ROWS and band <= _COLUMN_BYTES
+    if len(windows.counts) > 1 and short and padded.dtype.kind == "f" and np.isfinite(padded).all():
         return _by_rows(padded, w, windows)
     out = np.zeros((*padded.shape[:2], *windows.counts), padded.dtype)
     term = np.empty_like(out)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from graphs.errors import SearchFailed
+from graphs.inference import infer
+from graphs.text import parse_graph
 from optimizer.ahead import LEAD, Ahead, workers_for
+from rules.catalogue import all_rules
+from search import Budget, saturate
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
@@ -71,3 +76,16 @@ def test_nothing_is_made_while_something_is_measured() -> None:
 def test_workers(monkeypatch: pytest.MonkeyPatch, cores: int, jobs: int, workers: int) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
     assert workers_for(jobs) == workers
+
+
+def test_search_processes_outlive_the_threads_that_asked_for_them() -> None:
+    graph = parse_graph('graph "g" opset 18 (x: float32[2, 4]) -> (y) { t = Relu(x) y = Relu(t) }')
+    infer(graph)
+    job = partial(saturate, graph, [rule for rule in all_rules() if rule.name.startswith("relu")], Budget())
+    for _ in range(3):
+        with Ahead([job] * 4, 2) as ahead:
+            for _ in range(4):
+                ahead.take()
+        for _ in range(3):  # processes that ended with the threads would fail here, or a little later
+            assert job().stop == "saturated"
+            time.sleep(0.1)

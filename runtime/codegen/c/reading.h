@@ -104,9 +104,11 @@ EG_EXTREMES(unsigned long long, m)
 #define eg_fmaf(a, b, c) ((a) * (b) + (c))
 #define eg_fma(a, b, c) ((a) * (b) + (c))
 #endif
-// e^x = 2^k e^r with |r| <= ln(2)/2, e^r = 1 + r + r^2 P(r); 2^k in two factors, so that subnormal results are right.
+// e^x = 2^k e^r with |r| <= ln(2)/2, e^r = 1 + r + r^2 P(r). 2^k is put into the exponent. Subnormal results count the
+// least number: as integers they are right, where arithmetic that ends in one takes 100 times as long (a mask of -100 or
+// of the least float does that to half of a matrix). In double, 2^k is in two factors, so that they are right as well.
 EG_DEVICE float eg_expf(float x) {
-  const float a = x > 89.0f ? 89.0f : x, c = a < -104.0f ? -104.0f : a;
+  const float c = x < -104.0f ? -104.0f : x;
   const float t = eg_fmaf(c, 1.44269504f, 12582912.0f), n = t - 12582912.0f;  // 1.5 * 2^23 rounds to an integer
   const float r = eg_fmaf(n, 2.12194440e-4f, eg_fmaf(n, -0.693359375f, c));  // ln(2) in two parts
   float p = 0x1.6dbac6p-10f;
@@ -114,9 +116,12 @@ EG_DEVICE float eg_expf(float x) {
   p = eg_fmaf(p, r, 0x1.555456p-5f);
   p = eg_fmaf(p, r, 0x1.555486p-3f);
   p = eg_fmaf(p, r, 0.5f);
-  const int k = (int)(eg_float_bits(t) - 0x4b400000u), h = k >> 1;
-  const float low = eg_bits_float((unsigned)(h + 127) << 23), high = eg_bits_float((unsigned)(k - h + 127) << 23);
-  return (eg_fmaf(p * r, r, r) + 1.0f) * low * high;
+  const unsigned k = (eg_float_bits(t) - 0x4b400000u) << 23;
+  const float y = eg_fmaf(p * r, r, r) + 1.0f;
+  const float normal = eg_bits_float(eg_float_bits(y) + k);
+  const float counted = rintf(c < -87.0f ? y * eg_bits_float(k + (276u << 23)) : 0.0f);
+  const float finite = c < -87.0f ? eg_bits_float((unsigned)(int)counted) : normal;
+  return c < 0x1.62e430p+6f ? finite : c * 0x1p127f;  // infinity, or NaN
 }
 EG_DEVICE double eg_exp(double x) {
   const double a = x > 710.0 ? 710.0 : x, c = a < -746.0 ? -746.0 : a;

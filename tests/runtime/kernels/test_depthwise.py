@@ -43,12 +43,16 @@ def test_by_the_definition(data: st.DataObject) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("width", "banded"), [(14, True), (200, False)])
-def test_short_rows_alone_are_done_so(monkeypatch: pytest.MonkeyPatch, width: int, banded: bool) -> None:
+@pytest.mark.parametrize(("height", "width", "kernel", "banded"), [
+    (14, 14, (3, 3), True), (14, 200, (3, 3), False),
+    (1, 64, (1, 9), False),  # a matrix for one row
+    (16, 2000, (1, 250), False)])  # matrices of many megabytes
+def test_short_rows_alone_are_done_so(monkeypatch: pytest.MonkeyPatch, height: int, width: int,
+                                      kernel: tuple[int, int], banded: bool) -> None:
     calls: list[int] = []
     plain = convolution._by_rows
     monkeypatch.setattr(convolution, "_by_rows", lambda *given: calls.append(1) or plain(*given))
-    x, w = np.ones((1, 4, 3, width), np.float32), np.ones((4, 1, 3, 3), np.float32)
-    convolution.convolve(x, w, {"group": 4, "strides": (1, 1), "dilations": (1, 1), "pads": (1, 1, 1, 1),
-                                "auto_pad": "NOTSET", "kernel_shape": (3, 3)})
+    x, w = np.ones((1, 4, height, width), np.float32), np.ones((4, 1, *kernel), np.float32)
+    convolution.convolve(x, w, {"group": 4, "strides": (1, 1), "dilations": (1, 1), "pads": (0, 0, 0, 0),
+                                "auto_pad": "NOTSET", "kernel_shape": kernel})
     assert bool(calls) == banded
