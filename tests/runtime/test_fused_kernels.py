@@ -254,7 +254,7 @@ def test_exponentials_at_the_edges_of_their_range() -> None:
     np.testing.assert_array_equal(np.isfinite(found), np.isfinite(expected))
     np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
     finite = np.isfinite(expected)
-    error = np.abs(found.astype(np.float64) - truth)[finite] / np.spacing(expected[finite]).astype(np.float64)
+    error = np.abs(found[finite].astype(np.float64) - truth[finite]) / np.spacing(expected[finite]).astype(np.float64)
     assert float(error.max()) <= 1.5
 
 
