@@ -34,15 +34,25 @@ def encoder(layers: int) -> Graph:
 
 
 def random_cells(nodes: int) -> Graph:
-    """NASNet-like cells, about `nodes` nodes: each wires five sums of two random operations at random, and differs."""
-    net, random = Exporter(f"random_cells_{nodes}"), Random(nodes)
+    """Cells like those of NASNet, about `nodes` nodes: each wires five sums of two random operations, and differs."""
+    random = Random(nodes)
+    return _cells(f"random_cells_{nodes}", nodes, lambda index: random)
+
+
+def nasnet(nodes: int) -> Graph:
+    """As in NASNet: one kind of cell again and again, and another one after every sixth. Weights differ."""
+    return _cells(f"nasnet_{nodes}", nodes, lambda index: Random(2 if index % 7 == 6 else 1))
+
+
+def _cells(name: str, nodes: int, random: Callable[[int], Random]) -> Graph:
+    net = Exporter(name)
     image = net.builder.input("image", "float32", ["batch", 3, IMAGE, IMAGE])
     with net.module("stem"):
         before = here = _conv(net, image, 3, CHANNELS, 3)
     index = 0
     while len(net.builder.unfinished.nodes) < nodes:
         with net.module(f"cell{index}"):
-            before, here = here, _cell(net, random, before, here)
+            before, here = here, _cell(net, random(index), before, here)
         index += 1
     return net.finish(scores=net("Flatten", net("GlobalAveragePool", here), axis=1))
 
@@ -128,6 +138,7 @@ def unrolled(steps: int) -> Graph:
 
 LARGE = {
     "bert": Large("layers", encoder),
+    "nasnet": Large("nodes", nasnet),
     "random-cells": Large("nodes", random_cells),
     "unrolled-lstm": Large("steps", unrolled),
 }
