@@ -18,6 +18,8 @@ from pathlib import Path
 
 import numpy as np
 
+from graphs.machine import cores_visible
+
 from . import blas
 
 
@@ -69,13 +71,6 @@ def cpu() -> dict[str, str]:
         "cores": str(cores_visible()),
         "quota": _quota(),
     }
-
-
-def cores_visible() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _quota() -> str:

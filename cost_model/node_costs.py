@@ -209,10 +209,10 @@ class NodeCosts:
                                  {"failed": NO_TIME})
             return Cost(math.inf, "unsupported", note="not measured: not possible here, or the budget was used up")
         else:
-            start = time.perf_counter()
-            with self.quiet():
+            with self.quiet():  # waiting for that is not measuring
+                start = time.perf_counter()
                 found = self.target.measure_neighbourhood(places, each, self.timings)
-            self.budget_seconds = max(0.0, self.budget_seconds - (time.perf_counter() - start))
+                self.budget_seconds = max(0.0, self.budget_seconds - (time.perf_counter() - start))
         return found if found.is_measured else dataclasses.replace(found, seconds=math.inf)
 
     def sources(self) -> dict[str, int]:

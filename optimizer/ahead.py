@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Generic, TypeVar
+
+from graphs.machine import cores_visible
 
 Made = TypeVar("Made")
 MOST_WORKERS = 4  # each is a process of 150 MB
@@ -21,7 +22,7 @@ def workers_for(jobs: int) -> int:
 
     As many as there are cores: saturating takes longer than choosing, and who waits takes no core.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = cores_visible()
     return 0 if cores < 2 else min(cores, MOST_WORKERS, max(1, jobs // JOBS_A_WORKER), jobs)
 
 

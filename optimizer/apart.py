@@ -6,32 +6,31 @@ had, or dies, the caller validates: nothing depends on it but time.
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing.connection import Connection
 from typing import Any
 
 from graphs.ir import Graph
+from graphs.machine import cores_visible
 from runtime.validation import Validation, validate
-from search.process import ChildProcess, die_with_parent
+from search.process import ChildProcess, answer_all
 
 from .collecting import rare_collections
 from .context import Context
+from .finalists import LARGE_NODES
 
-MANY_NODES = 2000  # two seconds of validation and of work on the trace, beside half a second to send the graphs
-MOST_BYTES = 64 << 20  # of constants: they are in memory once more, in the other process
+MOST_BYTES = 64 << 20  # of constants and of given inputs: they are in memory once more, in the other process
 VALIDATION, FAILURE = b"v", b"e"
 
 
-def suits(graph: Graph) -> bool:
-    """It has so many nodes, so few bytes, and there is a core to spare."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return (cores > 1 and graph.node_count() > MANY_NODES
-            and sum(each.nbytes for inner in graph.walk() for each in inner.constants.values()) <= MOST_BYTES)
+def suits(graph: Graph, feeds: Mapping[str, Any] | None = None) -> bool:
+    """It has so many nodes, it and the given inputs so few bytes, and there is a core to spare. Sending them takes half
+    a second, validation and the work on the trace two and more."""
+    held = sum(each.nbytes for inner in graph.walk() for each in inner.constants.values())
+    given = sum(getattr(each, "nbytes", 0) for each in (feeds or {}).values())
+    return cores_visible() > 1 and graph.node_count() > LARGE_NODES and held + given <= MOST_BYTES
 
 
 class Apart(ChildProcess):
@@ -66,7 +65,7 @@ class Apart(ChildProcess):
 def started(original: Graph, context: Context) -> Iterator[Apart | None]:
     """The process, for graphs that it suits, and killed at the end. None for others; where a timeout says how long the
     run may take; and for Fused nodes, whose kernels are in this process."""
-    if context.options.timeout is not None or context.explorer is not None or not suits(original):
+    if context.options.timeout is not None or context.explorer is not None or not suits(original, context.feeds):
         yield None
         return
     process = Apart()
@@ -77,27 +76,18 @@ def started(original: Graph, context: Context) -> Iterator[Apart | None]:
             process.kill()
 
 
-def serve(descriptor: int) -> None:
-    """Validate what comes, until the other end closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    die_with_parent()
-    connection = Connection(descriptor)
-    connection.send_bytes(b"r")
-    while True:
-        try:
-            original, graph, options = pickle.loads(connection.recv_bytes())
-        except EOFError:
-            return
-        try:
-            with rare_collections(original.node_count()):
-                found = validate(original, graph, **options)
-            answer = VALIDATION + pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
-        except Exception:  # the caller validates again, and meets the same where it can be told
-            answer = FAILURE
-        connection.send_bytes(answer)
+def answer(request: tuple[Graph, Graph, dict[str, Any]]) -> bytes:
+    """The verdict on what `begin` sent."""
+    original, graph, options = request
+    try:
+        with rare_collections(original.node_count()):
+            found = validate(original, graph, **options)
+        return VALIDATION + pickle.dumps(found, pickle.HIGHEST_PROTOCOL)
+    except Exception:  # the caller validates again, and meets the same where it can be told
+        return FAILURE
 
 
 if __name__ == "__main__":
-    from optimizer.apart import serve as _serve  # the module under its own name, so that pickles agree
+    from optimizer.apart import answer as _answer  # the module under its own name, so that pickles agree
 
-    _serve(int(sys.argv[1]))
+    answer_all(int(sys.argv[1]), _answer)

@@ -211,8 +211,8 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
 
 def _fused(graph: Graph, feeds: Mapping[str, Any], target: str, timings: Path | None) -> Graph:
     """The graph with the fusions that are measured to be faster at the sizes of these feeds; lists them."""
-    from cost_model.fingerprint import cores_visible
     from cost_model.timings import Timings
+    from graphs.machine import cores_visible
     from runtime.session import check_feeds
     from search.fusions import discover
 

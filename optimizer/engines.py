@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from cost_model.fingerprint import cores_visible
 from graphs.errors import EgraftError, InvalidOption
+from graphs.machine import cores_visible
 from search.process import ChildProcess, die_with_parent
 
 from .options import Options

@@ -266,10 +266,11 @@ def _is_large(original: Finalist, predicted_input: float | None) -> bool:
 
 
 def _beaten(entry: Finalist, credible: set[str], comparison: Comparison) -> bool:
-    """Some finalist is faster than this one for certain."""
+    """Some finalist is faster than this one for certain. The input does not count: to be slower than that in one
+    measurement is what a second look is for."""
     found = comparison.results.get(entry.name)
     return found is not None and any(comparison.results[name].high < found.low for name in credible
-                                     if name != entry.name)
+                                     if name not in (entry.name, INPUT))
 
 
 def _twin(entry: Finalist, others: list[Finalist]) -> Finalist | None:

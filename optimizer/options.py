@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cost_model.fingerprint import cores_visible
 from graphs.errors import InvalidOption
+from graphs.machine import cores_visible
 from graphs.wording import counted
 
 Exactness = Literal["exact", "rounding", "finite", "approximate"]

@@ -8,6 +8,7 @@ speed-up, is reported, and never the result.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from .reporting import assemble, peak_memory
 from .result import Result, Trace
 from .rewriting import BODIES, improve_graph
 from .stepnotes import add_notes
-from .validating import first_valid, guilty_step
+from .validating import checked, checked_apart, first_valid, guilty_step
 
 UNPACKED = "The bodies of fused nodes, which are for egraft:cpu, take their places."
 MAX_DROPPED = 3  # rules that one run may find guilty and do without
@@ -121,6 +122,7 @@ class Pipeline:
         def note(entry: Finalist) -> None:
             noted.append((entry, self._noted(entry)))
 
+        check = checked if process is None else partial(checked_apart, apart=process, meanwhile=note)
         for _ in range(MAX_DROPPED + 1):
             improved, outcome = self._attempt()
             if finalists.INPUT in outcome.unsupported and self.context.other_sizes(self.original):
@@ -129,7 +131,7 @@ class Pipeline:
                 self.clock.enter("recompute")
                 outcome = limited(self.original, outcome, self.context)
             self.clock.enter("validate", best=outcome.best_seconds)
-            winner, validation, failed = first_valid(self.original, outcome, self.context, process, note)
+            winner, validation, failed = first_valid(self.original, outcome, self.context, check)
             if failed is None or not self._drop(failed):
                 break
         self.clock.enter("report")

@@ -29,7 +29,7 @@ def _arguments(context: Context) -> dict[str, Any]:
             "atol": options.atol}
 
 
-def _checked(original: Graph, entry: Finalist, context: Context) -> Validation:
+def checked(original: Graph, entry: Finalist, context: Context) -> Validation:
     """A graph that recomputes is one that holds, to the bit. To compare it with the original in float64 would not do:
     decisions (which of several is the maximum) are those of the original in the runs that are compared, and copies of
     nodes would make their own."""
@@ -62,22 +62,23 @@ def holds_alone(body: Graph, better: Graph, place: str, context: Context) -> boo
     return False
 
 
-def _checked_apart(original: Graph, entry: Finalist, context: Context, apart: Apart,
-                   meanwhile: Callable[[Finalist], object]) -> Validation:
-    """`_checked`, with something else done at the same time."""
+def checked_apart(original: Graph, entry: Finalist, context: Context, *, apart: Apart,
+                  meanwhile: Callable[[Finalist], object]) -> Validation:
+    """`checked`, with something else done at the same time."""
     if entry.base is None and apart.begin(original, entry.graph, _arguments(context)):
         meanwhile(entry)
         found = apart.result()
         if found is not None:
             return found
-    return _checked(original, entry, context)
+    return checked(original, entry, context)
 
 
-def first_valid(original: Graph, outcome: Outcome, context: Context, apart: Apart | None = None,
-                meanwhile: Callable[[Finalist], object] = str) -> tuple[Finalist, Validation | None, Finalist | None]:
+def first_valid(original: Graph, outcome: Outcome, context: Context,
+                check: Callable[[Graph, Finalist, Context], Validation] = checked,
+                ) -> tuple[Finalist, Validation | None, Finalist | None]:
     """(the first finalist that holds, its validation, the better one that failed if there was one).
 
-    The input itself needs no validation. `meanwhile`: what is done with a finalist while it is validated `apart`.
+    The input itself needs no validation.
     """
     failed: Finalist | None = None
     for entry in outcome.ranked:
@@ -85,8 +86,7 @@ def first_valid(original: Graph, outcome: Outcome, context: Context, apart: Apar
             return entry, None, failed
         if context.late("to validate anything: the input is handed back"):
             break
-        found = _checked(original, entry, context) if apart is None else \
-            _checked_apart(original, entry, context, apart, meanwhile)
+        found = check(original, entry, context)
         if found.ok:
             return entry, found, failed
         if found.status == FAILED:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from graphs import dims, dtypes
 from graphs.dims import Expr, Symbol
 from graphs.errors import InvalidInput, NotExecutable, TargetUnavailable
 from graphs.ir import Graph
+from graphs.machine import cores_visible
 from graphs.types import TensorType, Type
 
 from .blas import limited_to
@@ -87,7 +87,7 @@ class Session:
         self._blas: Callable[[], AbstractContextManager[None]] = nullcontext
         context = Context.of(graph, seed, hooks)
         context.most_turns = most_turns
-        context.threads = threads or len(os.sched_getaffinity(0))
+        context.threads = threads or cores_visible()
         self.program: Program | CudaProgram
         if target == "egraft:cuda":
             from .cuda.session import CudaProgram

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
@@ -92,3 +94,17 @@ def die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def answer_all(descriptor: int, answer: Callable[[Any], bytes]) -> None:
+    """In the child: answer what comes, unpickled, until the other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()
+    connection = Connection(descriptor)
+    connection.send_bytes(b"r")
+    while True:
+        try:
+            request = pickle.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        connection.send_bytes(answer(request))

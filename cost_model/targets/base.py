@@ -14,6 +14,7 @@ import numpy as np
 
 from graphs.errors import EgraftError, TargetUnavailable
 from graphs.ir import Graph, Node
+from graphs.machine import cores_visible
 from graphs.operators import find, is_pure
 from graphs.types import TensorType
 
@@ -21,7 +22,7 @@ from .. import peaks, protocol
 from ..calibration import Calibration, calibrated
 from ..comparison import Comparison
 from ..costs import FREE, Cost, NodeInput, NodeSpec
-from ..fingerprint import Fingerprint, cores_visible
+from ..fingerprint import Fingerprint
 from ..neighbourhoods import Neighbourhood, Places
 from ..peaks import Peaks
 from ..probe import node_graph

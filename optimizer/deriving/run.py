@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cost_model.fingerprint import cores_visible
 from graphs import load, save
 from graphs.errors import InvalidOption, NotDifferentiable, ValidationFailed
 from graphs.inference import infer
 from graphs.ir import Graph
+from graphs.machine import cores_visible
 from graphs.structure import check_outputs
 from runtime.gradients import gradients, jvp
 from runtime.training import Optimizer, next_state, training_step

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import numpy as np
 from graphs import dtypes
 from graphs.errors import EgraftError, NotExecutable
 from graphs.ir import Graph, Node
+from graphs.machine import cores_visible
 
 from ..constraints import Constraint, constraints
 from ..execute import Context
@@ -37,7 +37,7 @@ MORE_MOVED = 8
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
 AHEAD_BYTES = 256 << 20  # of node outputs alive at one time: where runs need more, they take turns
 AHEAD_NODE_BYTES = 128 << 10  # written and stored, by node: with less, threads mostly wait for Python's lock
-AHEAD_THREADS = min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+AHEAD_THREADS = min(4, cores_visible())
 PLAIN = Twin()
 NAN_EVERYWHERE = "is NaN everywhere"
 Key = tuple[bool, Twin]  # of the original or not; which variation

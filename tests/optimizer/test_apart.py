@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphs import zoo
@@ -16,7 +17,7 @@ from runtime.validation import validate
 
 @pytest.fixture()
 def for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "suits", lambda graph: True)
+    monkeypatch.setattr(apart, "suits", lambda graph, feeds=None: True)
 
 
 def optimized(path: Path, graph: Graph, **settings: Any) -> Any:
@@ -30,7 +31,7 @@ def test_the_report_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Apart, "result", lambda self, given=Apart.result: results.append(given(self)) or results[-1])
     there = optimized(tmp_path, graph)
     assert len(results) == 1 and results[0].ok
-    monkeypatch.setattr(apart, "suits", lambda graph: False)
+    monkeypatch.setattr(apart, "suits", lambda graph, feeds=None: False)
     here = optimized(tmp_path, graph)
     assert len(results) == 1
     assert there.report["validation"] == here.report["validation"] and there.trace.steps == here.trace.steps
@@ -72,8 +73,9 @@ def test_which_graphs_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     graph = zoo.build("bert-tiny")
     assert not apart.suits(graph)
-    monkeypatch.setattr(apart, "MANY_NODES", 10)
-    assert apart.suits(graph)
+    monkeypatch.setattr(apart, "LARGE_NODES", 10)
+    assert apart.suits(graph) and apart.suits(graph, {"x": np.zeros(9)})
+    assert not apart.suits(graph, {"x": np.zeros(apart.MOST_BYTES, np.uint8)})
     monkeypatch.setattr(apart, "MOST_BYTES", 10)
     assert not apart.suits(graph)
     monkeypatch.setattr(apart, "MOST_BYTES", 1 << 30)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cost_model.fingerprint import cores_visible
 from graphs import save
+from graphs.machine import cores_visible
 from graphs.text import parse_graph
 from optimizer.command_line import main
 from optimizer.options import THREADS_PER_CORE

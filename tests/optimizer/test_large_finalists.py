@@ -80,3 +80,13 @@ def test_of_a_large_model_only_what_may_still_win_is_looked_at_again(
         assert outcome.ranked[0].name == "Neg"
         sessions.append(target.sessions[str(graph_of(slower))])
     assert sessions == [2, 1]
+
+
+def test_a_large_model_that_is_slower_than_the_input_once_is_looked_at_again(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finalists, "LARGE_SECONDS", 1e-9)
+    leaner = f"{HEAD} y = Relu(x) }}"
+    target = Scripted({BEFORE: [(10.0,)], leaner: [(11.5,), (9.9,)]})
+    entries = [Finalist(INPUT, graph_of(BEFORE), list), Finalist("new", graph_of(leaner), list)]
+    outcome = race(entries, context_of(tmp_path / "t.db", target), 10 * MICROSECOND)
+    assert (outcome.ranked[0].name, target.sessions[str(graph_of(leaner))]) == ("new", 2)

@@ -12,7 +12,7 @@ from graphs.errors import InvalidOption
 from graphs.ir import Graph, Node
 from graphs.onnx_io import proto_bytes
 from graphs.text import parse_graph
-from optimizer import optimize, validating
+from optimizer import optimize, pipeline
 from optimizer.context import Context
 from optimizer.finalists import Finalist
 from optimizer.normalize import normalize
@@ -220,7 +220,7 @@ def test_a_limit_on_the_command_line_of_a_run() -> None:
 
 
 def test_what_is_told_is_of_the_graph_that_is_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = validating._checked
+    real = pipeline.checked
 
     def refusing(original: Graph, entry: Finalist, context: Context) -> Validation:
         found = real(original, entry, context)
@@ -228,7 +228,7 @@ def test_what_is_told_is_of_the_graph_that_is_handed_back(monkeypatch: pytest.Mo
             found.status, found.reason = "failed", "because"
         return found
 
-    monkeypatch.setattr(validating, "_checked", refusing)
+    monkeypatch.setattr(pipeline, "checked", refusing)
     result = optimize(step(), target="roofline", effort="low", timings=":memory:", dims={"batch": [BATCH]},
                       memory_limit="60%")
     memory = result.report["memory"]
