@@ -265,6 +265,8 @@ class Tracer:
         matched, built = self._sides(edge)
         pairs = [(value, edge, other)]
         bound: dict[int, str] = {}
+        if not edge.reverse and len(firing.roots) > 1:
+            self._ready(edge, depth)
         read = self._prepare(value, edge.source, matched, bound, depth)
         if read is None or state.enode.get(value) is not edge.source:
             return None
@@ -344,6 +346,18 @@ class Tracer:
             else:
                 bound.setdefault(cls, argument)
         return read
+
+    def _ready(self, edge: Edge, depth: int) -> None:
+        """Bring other roots of a firing that are wanted as it makes them into the form that it matched: then all are
+        replaced in one step, as the rule says, and not one now and another later."""
+        for root, made in edge.firing.roots:
+            source, target = self.saturated.of_label[root], self.saturated.of_label[made]
+            values = self._values(source.cls)
+            if source is not edge.source and self.selection.choice.get(source.cls) is target \
+                    and not any(self.state.enode[name] in (source, target) for name in values):
+                for name in values:
+                    if self.state.is_live(name) and self._lead(name, source, depth + 1):
+                        break
 
     def _siblings(self, value: str, edge: Edge, bound: dict[int, str], read: list[str]) -> list[tuple[str, Edge, str]]:
         """Other roots of the same firing that stand in the graph as they were matched."""

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from graphs.builder import Builder
+from graphs.builder import Builder, Value
 from graphs.constants import Constant
 from graphs.errors import ParseError
 from graphs.inference import infer
@@ -96,6 +96,35 @@ def test_a_layer_with_special_weights_is_searched_by_itself(special: np.ndarray)
     assert same_graph(result.trace.replay(result.original), result.graph)
     kinds = {region.key for region in partition(tower(16), least=12, most=30)}
     assert result.report["search"]["searched"] > len(kinds)
+
+
+def cells(count: int) -> Graph:
+    """Cells that end in three convolutions of one value, each with BatchNormalization: folded first, then joined."""
+    draw = np.random.default_rng(2)
+    b = Builder("cells", opset=17)
+    x = b.input("x", "float32", ["n", 4, 5, 5])
+    for _ in range(count):
+        x = b.Tanh(x)
+        x = b.Sum(*(b.Sin(branch(b, x, draw)) for _ in range(3)))
+    b.output(x, "y")
+    graph = b.graph()
+    infer(graph)
+    return graph
+
+
+def branch(b: Builder, x: Value, draw: np.random.Generator) -> Value:
+    made = b.Conv(x, b.constant(draw.standard_normal((4, 4, 1, 1)).astype(np.float32)))
+    return b.BatchNormalization(made, *(b.constant(draw.uniform(0.5, 2, 4).astype(np.float32)) for _ in range(4)))
+
+
+def test_what_is_joined_after_a_rewrite_of_each_is_joined_in_one_step_and_copied():
+    (few, _), (many, _) = (searched(cells(count), objective="nodes") for count in (6, 18))
+    assert few.statistics["searched"] == many.statistics["searched"] < many.statistics["regions"]
+    graph = cells(18)
+    steps = many.candidates[0].rewrites()
+    joins = [step for step in steps if step.rule == "join-convolutions"]
+    assert len(joins) == 18 and all(len(step.patch.replace) == 3 for step in joins)
+    assert same_graph(replay(graph, steps), many.candidates[0].graph)
 
 
 def test_the_result_costs_hardly_more_than_that_of_the_whole_search(monkeypatch: pytest.MonkeyPatch):
