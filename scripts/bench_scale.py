@@ -24,7 +24,7 @@ from graphs import save
 from scripts.bench_page import table
 from scripts.scale_graphs import LARGE
 
-USUAL = ("bert:12", "bert:96", "nasnet:10000", "random-cells:10000", "unrolled-lstm:530")
+USUAL = ("bert:12", "bert:96", "nasnet:10000", "random-cells:10000", "swin:10000", "unrolled-lstm:530")
 HEAD = ("graph", "nodes", "after", "steps", "", "CPU s", "wall s", "peak MB", "measured gain", "stages, wall s")
 
 

@@ -12,6 +12,7 @@ from graphs.builder import Value
 from graphs.ir import Graph
 from graphs.zoo import bert
 from graphs.zoo.exporter import Exporter
+from scripts.scale_swin import swin
 
 CHANNELS, IMAGE = 16, 14
 CELL_BLOCKS, SHARE = 5, 0.03
@@ -140,5 +141,6 @@ LARGE = {
     "bert": Large("layers", encoder),
     "nasnet": Large("nodes", nasnet),
     "random-cells": Large("nodes", random_cells),
+    "swin": Large("nodes", swin),
     "unrolled-lstm": Large("steps", unrolled),
 }

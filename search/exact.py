@@ -1,6 +1,7 @@
 """Extraction as an integer program: one variable for each e-node, one for each class, order variables in cycles.
 
-Classes that every choice needs are fixed, so that what lies between them falls apart into programs of its own.
+Classes that every choice needs are fixed, so that what lies between them falls apart into programs of its own. Flows
+from each of them make the relaxation tight.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
+from .flows import add_flows
 from .linear import INFINITY, LinearModel, minimize
 from .saturated import ENode
 from .selection import Problem
@@ -60,7 +62,7 @@ def _components(problem: Problem, usable: Mapping[int, list[ENode]]) -> dict[int
 class _Program:
     """The model with the columns of its parts."""
 
-    def __init__(self, problem: Problem, start: Mapping[int, ENode]) -> None:
+    def __init__(self, problem: Problem, start: Mapping[int, ENode], price: Mapping[int, float]) -> None:
         self.problem, self.model = problem, LinearModel()
         self.usable = candidates(problem, problem.reachable())
         for enode in start.values():  # the start itself must be expressible
@@ -80,6 +82,7 @@ class _Program:
             self._rows(cls)
         self.tile_column: dict[int, int] = {}
         self._tiles()
+        self.flows = add_flows(self.model, self.usable, self.enode_column, self.needed, price)
 
     def _keep(self, enode: ENode) -> None:
         """Let an e-node be chosen though another one of its class beats it."""
@@ -92,7 +95,7 @@ class _Program:
         problem, model = self.problem, self.model
         charged = [cls for cls, charge in problem.free.items() if charge > TIE * self.price]
         apart = set(charged)
-        needed = necessary(self.usable, problem.roots, [*self.usable, *charged])
+        self.needed = needed = necessary(self.usable, problem.roots, [*self.usable, *charged])
         for cls, enodes in self.usable.items():
             self.class_column[cls] = model.column(0.0, float(cls in needed), 1.0, False)
             for enode in enodes:
@@ -166,6 +169,9 @@ class _Program:
             depth[cls] = max(inside, default=0)
             if cls in self.order_column:
                 values[self.order_column[cls]] = float(depth[cls])
+        for flow in self.flows:
+            for column in flow.path(choice):
+                values[column] = 1.0
         return values
 
 
@@ -216,11 +222,12 @@ def necessary(usable: Mapping[int, list[ENode]], roots: Iterable[int], columns: 
     return {cls for cls, position in place.items() if found >> position & 1}
 
 
-def solve(problem: Problem, start: Mapping[int, ENode], time_budget: float, node_budget: int) -> Solution:
-    """Solve from a start that is itself a valid choice."""
+def solve(problem: Problem, start: Mapping[int, ENode], price: Mapping[int, float], time_budget: float,
+          node_budget: int) -> Solution:
+    """Solve from a start that is itself a valid choice. `price`: about what each class costs with all it needs."""
     if all(root in problem.free for root in problem.roots) or math.isinf(problem.price(start)):
         return Solution(None, None, "nothing to choose")
-    program = _Program(problem, start)
+    program = _Program(problem, start, price)
     found = minimize(program.model, time_budget, node_budget, program.start(start))
     # The tie-break prices are part of the bound; taking all of them off keeps it a bound.
     slack = TIE * SCALE * len(program.usable) + program.spread * program.factor
