@@ -19,7 +19,8 @@ from graphs.errors import EgraftError, ExecutionFailed
 from graphs.ir import Graph, Node
 from graphs.operators import is_pure
 
-from .execute import Context, NodeFunction, prepare, replaced
+from .execute import Context, Hooks, NodeFunction, prepare, replaced
+from .settled import remembering, settled_nodes
 
 Environment = list[Any]
 Step = Callable[[Environment], None]
@@ -66,6 +67,7 @@ class Program:
         self.results = [self._slots[name] for name in graph.outputs]
         self.steps: list[tuple[Step, tuple[int, ...]]] = []
         self.nodes: list[Node | None] = []  # of each step; None loads a constant
+        self._kept: set[int] = set()  # slots of values that outlive a run
         self._made_of: list[tuple[Any, ...]] = []  # of each step: slots read, written and dying; name and constant
         self._build(context)
 
@@ -85,6 +87,7 @@ class Program:
         resident = set() if self._lazy_constants else {self._slots[name] for name in self.graph.constants}
         kept = {ABSENT, *self.results, *resident}
         waiting = dict(self.graph.constants) if self._lazy_constants else {}
+        settled = settled_nodes(self.graph) if context.hooks == Hooks() else set()
         for index, (node, reads) in enumerate(zip(self.graph.nodes, read, strict=True)):
             for name in node.uses if waiting else ():
                 if name in waiting:
@@ -92,7 +95,11 @@ class Program:
             writes = [self._slots[name] for name in node.outputs]
             dying = {slot for slot in reads if last[slot] == index and slot not in kept}
             function = prepare(node, context, self.graph.types)
-            step = _step(node, function, reads, writes, dying, context)
+            if index in settled:
+                self._kept.update(writes)
+                step = _general_step(remembering(node, function), reads, writes)
+            else:
+                step = _step(node, function, reads, writes, dying, context)
             unread = {slot for slot in writes if slot not in last and slot not in kept}
             self._add(step, node, tuple(sorted(dying | unread)), (reads, writes, dying))
         for name in self.graph.outputs:
@@ -174,7 +181,7 @@ class Program:
                 peak = max(peak, live)
                 for slot in frees:
                     env[slot] = None
-                    for key, size in seen.pop(slot, []):
+                    for key, size in seen.pop(slot, []) if slot not in self._kept else ():
                         holders[key] -= 1
                         live -= 0 if holders[key] else size
         except Exception as reason:

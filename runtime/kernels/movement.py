@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -72,7 +73,9 @@ def _split(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
         parts = tuple(max(0, min(chunk, size - index * chunk)) for index in range(count))
     if sum(parts) != x.shape[axis]:
         raise ValueError(f"parts {list(parts)} of an axis of size {x.shape[axis]}")
-    return np.split(x, np.cumsum(parts)[:-1], axis=axis)
+    lead = (slice(None),) * (axis % x.ndim)
+    ends = list(accumulate(parts))
+    return [x[(*lead, slice(end - size, end))] for end, size in zip(ends, parts)]  # np.split takes ten times as long
 
 
 @kernel("Slice")

@@ -58,6 +58,18 @@ FAMILIES = {  # inputs with a shape each, and the nodes
         "t = Mul(s, g); y = Add(t, b)"),
     "batch norm": ({"x": (2, 3, 5, 4), "g": (3,), "b": (3,), "m": (3,), "v": (3,)},
                    "n = BatchNormalization(x, g, b, m, v); y = Relu(n)"),
+    "largest of windows": ({"x": (2, 3, 9, 10), "c": (3, 1, 1)}, "t = Transpose(x, perm=[0, 1, 3, 2]); "
+        "p = MaxPool(t, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]); y = Mul(p, c)"),
+    "largest of windows apart": ({"x": (2, 3, 9, 8)}, "r = Abs(x); y = MaxPool(r, kernel_shape=[3, 2], "
+        "strides=[3, 2])"),
+    "windows of one side": ({"x": (1, 2, 8, 9)}, 'y = MaxPool(x, kernel_shape=[2, 3], dilations=[2, 1], '
+        'strides=[3, 2], auto_pad="SAME_LOWER")'),
+    "windows beyond the end": ({"x": (3, 2, 8)}, "y = MaxPool(x, kernel_shape=[3], strides=[2], ceil_mode=1)"),
+    "mean of windows": ({"x": (2, 3, 6, 1), "z": (2, 3, 6, 1)}, "s = AveragePool(x, kernel_shape=[3, 3], "
+        "pads=[1, 1, 1, 1]); y = Add(s, z)"),
+    "mean of windows with padding": ({"x": (2, 3, 9)}, "y = AveragePool(x, kernel_shape=[4], strides=[2], pads=[1, 2], "
+        "ceil_mode=1, count_include_pad=1)"),
+    "mean of all": ({"x": (2, 3, 5, 4)}, "a = GlobalAveragePool(x); b = GlobalMaxPool(x); y = Sub(b, a)"),
     "scalar": ({"x": ()}, "a = Exp(x); y = Add(a, x)"),
 }  # fmt: skip
 EXACT = ("heads", "rotary", "batch norm", "split")
@@ -126,6 +138,13 @@ def test_functions_of_libraries_are_in_no_exact_kernel(family: str) -> None:
     graph, shapes = graph_of(family)
     with pytest.raises(NotFusable, match="bits"):
         plan_of(graph, shapes, exact=True)
+
+
+def test_what_overlapping_windows_read_is_not_computed_again_for_each() -> None:
+    graph = parse_graph('graph "g" opset 20 (x: float32[2, 3, 9]) -> (y) {\n r = Relu(x)\n '
+                        "y = MaxPool(r, kernel_shape=[3])\n}")
+    with pytest.raises(NotFusable, match="overlap"):
+        plan_of(graph, {"x": (2, 3, 9)})
 
 
 @pytest.mark.parametrize("exact", [False, True])

@@ -3,7 +3,7 @@
 Rows are the loops that reductions do not run over. A reduction is known when a walk over the columns is done; what
 depends on it is computed in the next walk. A value that several walks need is kept in a row buffer where computing it
 again costs more than reading it. Without reductions there are no rows and one walk. Sizes and strides are parameters:
-only which strides are 0 (nothing to add, a value for all columns) and which innermost ones are 1 is in the text.
+only which strides are 0 (nothing to add, a value for all columns) and which innermost ones are 1 to 3 is in the text.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .views import Coordinate, NotFusable
 
 _OPERAND = re.compile(r"\ba(\d+)\b")
 _CHEAP = 2  # instructions: what costs more to compute than this is kept for later walks
+_SHORT = (2, 3)  # strides
 _STARTS = {"sum": "ReduceSum", "product": "ReduceProd", "larger": "ReduceMax", "smaller": "ReduceMin"}
 _COMBINED = {"sum": "{0} + {1}", "product": "{0} * {1}", "larger": "eg_max({0}, {1})", "smaller": "eg_min({0}, {1})"}
 _CLAUSES = {"sum": "+", "product": "*"}
@@ -414,6 +415,9 @@ class _Piece:
                 continue
             if step == 1 and axis == len(self.trips) - 1:
                 terms.append(loop)
+                continue
+            if step in _SHORT and axis == len(self.trips) - 1:  # known, loads of neighbours are shared and shuffled
+                terms.append(f"{loop} * {step}")
                 continue
             terms.append(f"{loop} * {self.writer.size(name, step)}")
         for own, factor in where.place.terms:

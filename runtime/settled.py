@@ -1,0 +1,55 @@
+"""Nodes whose results follow from sizes alone: computed once for each set of sizes, and kept.
+
+Exported models compute the shapes of their Reshapes, masks and positions from the sizes of activations, in dozens of
+tiny nodes. Here `Shape` gives the same array again for the same sizes, and a node all of whose operands are arrays that
+it has seen gives what it gave then. Nothing is inferred about sizes: what a node reads decides, each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphs.ir import Graph, Node, is_fused
+from graphs.operators import is_pure
+
+NodeFunction = Callable[[Sequence[Any]], Sequence[Any]]
+MOST_BYTES = 1 << 18  # of one result that is kept; larger ones are computed each time
+MOST_KEPT = 8  # results of one node
+_OF_SIZES = ("Shape", "Size")
+
+
+def settled_nodes(graph: Graph) -> set[int]:
+    """The places of nodes that read sizes and constants alone, and always answer the same."""
+    known = {"", *graph.constants}
+    found: set[int] = set()
+    for place, node in enumerate(graph.nodes):
+        of_sizes = node.op in _OF_SIZES and not node.domain and not node.is_opaque
+        if (of_sizes or (node.inputs and all(name in known for name in node.uses))) and is_pure(node) \
+                and (is_fused(node) or not node.holds_graphs):
+            found.add(place)
+            known.update(node.outputs)
+    return found
+
+
+def remembering(node: Node, function: NodeFunction) -> NodeFunction:
+    """The function of such a node, which keeps what it gave."""
+    # With its operands: while they live, their ids are theirs.
+    kept: dict[Any, tuple[Sequence[Any], Sequence[Any]]] = {}
+    of_sizes = node.op in _OF_SIZES and not node.domain
+
+    def call(values: Sequence[Any]) -> Sequence[Any]:
+        key = values[0].shape if of_sizes else tuple(map(id, values))
+        known = kept.get(key)
+        if known is not None:
+            return known[1]
+        found = [np.asarray(value) if isinstance(value, np.generic) else value for value in function(values)]
+        if all(isinstance(value, np.ndarray) and value.nbytes <= MOST_BYTES for value in found):
+            if len(kept) >= MOST_KEPT:
+                kept.clear()
+            kept[key] = (() if of_sizes else tuple(values)), found
+        return found
+
+    return call

@@ -1,0 +1,95 @@
+"""What follows from sizes alone is computed once for each set of sizes, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphs.ir import Graph
+from graphs.text import parse_graph
+from runtime import Session, settled
+from runtime.kernels import movement
+from runtime.settled import settled_nodes
+
+HEADS = """graph "heads" opset 18 (x: float32[b, n, 6]) -> (y, m) {
+  zero = constant int64[1] [0]
+  one = constant int64[1] [1]
+  halves = constant int64[2] [2, 3]
+  c = constant float32[] 1.0
+  sizes = Shape(x)
+  b = Gather(sizes, zero, axis=0)
+  n = Gather(sizes, one, axis=0)
+  wanted = Concat(b, n, halves, axis=0)
+  h = Reshape(x, wanted, shape=runtime)
+  square = Concat(n, n, axis=0)
+  full = ConstantOfShape(square)
+  m = Add(full, c)
+  e = Exp(h)
+  y = Sin(e)
+}"""
+FOUND = """graph "found" opset 18 (x: float32[n]) -> (y) {
+  places = NonZero(x)
+  y = Shape(places)
+}"""
+NOISE = """graph "noise" opset 18 (x: float32[n]) -> (y) {
+  s = Shape(x)
+  c = ConstantOfShape(s)
+  y = RandomUniformLike(c, dtype=1)
+}"""
+
+
+def graph_of(text: str) -> Graph:
+    return parse_graph(text)
+
+
+def feed(*shape: int) -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(len(shape)).standard_normal(shape).astype(np.float32)}
+
+
+def test_only_what_reads_sizes_and_constants_is_settled() -> None:
+    graph = graph_of(HEADS)
+    assert {graph.nodes[place].outputs[0] for place in settled_nodes(graph)} == {
+        "sizes", "b", "n", "wanted", "square", "full", "m"}
+
+
+def test_it_is_computed_once_for_each_set_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    plain = movement.KERNELS["Concat"]
+    monkeypatch.setitem(movement.KERNELS, "Concat", lambda attrs, inputs: calls.append(1) or plain(attrs, inputs))
+    session = Session(graph_of(HEADS))
+    for sizes in [(2, 3), (2, 3), (4, 5), (2, 3), (4, 5)]:
+        values = feed(*sizes, 6)
+        got, fresh = session.run(values), Session(graph_of(HEADS)).run(values)
+        calls[-2:] = []  # those of the fresh session
+        for name, array in fresh.items():
+            np.testing.assert_array_equal(got[name], array)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_KEPT"])
+def test_bounds_cost_time_and_nothing_else(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settled, bound, 1)
+    session = Session(graph_of(HEADS))
+    for sizes in [(2, 3), (4, 5), (2, 3)]:
+        got = session.run(feed(*sizes, 6))
+        assert got["y"].shape == (*sizes, 2, 3) and got["m"].shape == (sizes[1],) * 2
+
+
+def test_a_result_belongs_to_who_asked_for_it() -> None:
+    session = Session(graph_of(HEADS))
+    session.run(feed(2, 3, 6))["m"].fill(7)
+    again = session.run(feed(2, 3, 6))["m"]
+    np.testing.assert_array_equal(again, 1)
+    assert not np.shares_memory(again, session.run(feed(2, 3, 6))["m"])
+
+
+def test_a_size_that_depends_on_values_is_read_each_time() -> None:
+    session = Session(graph_of(FOUND))
+    assert [session.run({"x": np.array(x, np.float32)})["y"].tolist() for x in ([0, 1, 0], [1, 1, 0], [0, 0, 0])] == [
+        [1, 1], [1, 2], [1, 0]]
+
+
+def test_random_numbers_are_drawn_each_time() -> None:
+    session = Session(graph_of(NOISE), seed=1)
+    one, two = (session.run({"x": np.zeros(9, np.float32)})["y"] for _ in range(2))
+    assert (one != two).any()
