@@ -140,6 +140,14 @@ def test_functions_of_libraries_are_in_no_exact_kernel(family: str) -> None:
         plan_of(graph, shapes, exact=True)
 
 
+@pytest.mark.parametrize("sizes", [(1, 64, 112, 112), (2, 3, 40, 41)])
+def test_which_of_two_zeros_is_the_larger_is_open(sizes: tuple[int, ...]) -> None:
+    """Integers of either sign, zeros among them, in many windows: NumPy's vectors and their rest differ too."""
+    graph = parse_graph('graph "g" opset 20 (x: float32[n, c, h, w]) -> (y) {\n '
+                        "y = MaxPool(x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])\n}")
+    assert fault(FusedKernel(graph), {"x": sizes}) is None
+
+
 def test_what_overlapping_windows_read_is_not_computed_again_for_each() -> None:
     graph = parse_graph('graph "g" opset 20 (x: float32[2, 3, 9]) -> (y) {\n r = Relu(x)\n '
                         "y = MaxPool(r, kernel_shape=[3])\n}")

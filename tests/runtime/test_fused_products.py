@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from graphs.ir import Graph
 from graphs.text import parse_graph
-from runtime.codegen.c import FusedKernel, NotFusable, Packs, native, operands, plan_of, tiles, unavailable
+from runtime.codegen.c import FusedKernel, NotFusable, Packs, fused, native, operands, plan_of, tiles, unavailable
 from runtime.codegen.c.check import fault
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -218,7 +218,8 @@ def test_the_check_finds_a_planted_fault_of_the_engine(name: str, monkeypatch: p
     assert right in written
     monkeypatch.setattr(native, "source", lambda: written.replace(right, wrong))
     faulty = native.engine.__wrapped__()
-    monkeypatch.setattr(tiles, "engine", lambda: faulty)
+    for module in (tiles, fused):
+        monkeypatch.setattr(module, "engine", lambda: faulty)
     shapes, nodes, _ = families[family]
     kernel = FusedKernel(graph_of(shapes, nodes))
     if family == "long":  # panels that were packed before

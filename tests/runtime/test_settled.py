@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 from graphs.text import parse_graph
-from runtime import Session, settled
-from runtime.kernels import movement
-from runtime.settled import settled_nodes
+from runtime import Session, program, settled
+from runtime.settled import NodeFunction, settled_nodes
 
 HEADS = """graph "heads" opset 18 (x: float32[b, n, 6]) -> (y, m) {
   zero = constant int64[1] [0]
@@ -53,17 +52,20 @@ def test_only_what_reads_sizes_and_constants_is_settled() -> None:
 
 
 def test_it_is_computed_once_for_each_set_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    plain = movement.KERNELS["Concat"]
-    monkeypatch.setitem(movement.KERNELS, "Concat", lambda attrs, inputs: calls.append(1) or plain(attrs, inputs))
+    calls: list[str] = []
+
+    def counted(node: Node, function: NodeFunction) -> NodeFunction:
+        return settled.remembering(node, lambda values: calls.append(node.op) or function(values))
+
+    plain = Session(graph_of(HEADS))
+    monkeypatch.setattr(program, "remembering", counted)
     session = Session(graph_of(HEADS))
     for sizes in [(2, 3), (2, 3), (4, 5), (2, 3), (4, 5)]:
         values = feed(*sizes, 6)
-        got, fresh = session.run(values), Session(graph_of(HEADS)).run(values)
-        calls[-2:] = []  # those of the fresh session
-        for name, array in fresh.items():
+        got, expected = session.run(values), plain.run(values)
+        for name, array in expected.items():
             np.testing.assert_array_equal(got[name], array)
-    assert len(calls) == 4
+    assert calls.count("Shape") == 2 and calls.count("Concat") == 4 and len(calls) == 14
 
 
 @pytest.mark.parametrize("bound", ["MOST_BYTES", "MOST_KEPT"])

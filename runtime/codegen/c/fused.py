@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -14,9 +16,10 @@ from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.types import TensorType
 
-from .launch import NAME, Launch, address_of, launch_of
+from .launch import NAME, Launch, address_of, at, first_line, launch_of, lines, workspace
 from .losses import parted
 from .lowering import Lowering, Values, whole_shape
+from .native import engine
 from .operands import operands_of
 from .stages import cuts
 from .text import FAULT, Writer, row_loops
@@ -68,6 +71,7 @@ class FusedKernel:
                       for name in self.constants]
         self._addresses = [address_of(each) for each in self._held]
         self._plans: dict[tuple[Any, ...], Plan | NotFusable] = {}
+        self._packs = Packs()  # of callers who know nothing of their arguments
 
     def __call__(self, *arrays: np.ndarray, threads: int = 1, out: Sequence[np.ndarray] = (),
                  packs: Packs | None = None) -> list[np.ndarray]:
@@ -75,33 +79,37 @@ class FusedKernel:
         an index lies outside of its axis; `out` holds anything then. `out`: row-major arrays
         of the right shapes and dtypes, apart from the inputs, to write into. `packs` says which arguments never
         change, and keeps what is made of them: it belongs to calls with those."""
-        key = tuple([(each.shape, each.strides, each.dtype) for each in arrays])
-        plan = self._plans.get(key)
-        given = arrays
-        if plan is None or not all(each.flags.aligned for each in arrays):
-            given = tuple(each if is_readable(each) else np.ascontiguousarray(each).reshape(each.shape)
-                          for each in arrays)
-            plan = self._planned(tuple([(each.shape, each.strides, each.dtype) for each in given]), given)
-        if isinstance(plan, NotFusable):  # perhaps only for how the arguments lie
-            given = tuple(np.ascontiguousarray(each).reshape(each.shape) for each in given)
-            plan = self._planned(tuple([(each.shape, each.strides, each.dtype) for each in given]), given)
-        if isinstance(plan, NotFusable):
-            raise plan
+        packs = packs or self._packs
+        given: Sequence[np.ndarray] = arrays
+        call = packs.calls.get((_layouts(arrays), threads))
+        if call is None or not all(each.flags.aligned for each in arrays):
+            call, given = self._called(arrays, threads, packs)
+        plan = call.plan
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         outside = np.zeros(1, np.int64) if plan.indexed else _UNUSED
-        addresses = [*map(address_of, given), *self._addresses, *map(address_of, outputs), address_of(outside)]
-        rooms = [np.empty(each, np.uint8) for each in plan.rooms]
-        addresses += map(address_of, rooms)
-        few = min(threads, plan.moved // SHARE_BYTES)
-        for launch in plan.before:
-            launch.run(addresses, few)
-        if plan.product is not None:
-            plan.product.run(addresses, threads, packs or Packs())
-        for launch in plan.launches:
-            launch.run(addresses, few)
+        call.run([*map(address_of, given), *self._addresses, *map(address_of, outputs), address_of(outside)])
         if plan.indexed and outside[0]:
             raise OutOfRange("an index outside of its axis")
         return outputs
+
+    def _called(self, arrays: Sequence[np.ndarray], threads: int, packs: Packs) -> tuple[Call, Sequence[np.ndarray]]:
+        """The call for these arguments, and the arguments as it reads them: where they cannot be read as they lie, or
+        there is no kernel for that, copies."""
+        given = [each if is_readable(each) else np.ascontiguousarray(each).reshape(each.shape) for each in arrays]
+        plan = self._planned(given)
+        if isinstance(plan, NotFusable):  # perhaps only for how the arguments lie
+            given = [np.ascontiguousarray(each).reshape(each.shape) for each in given]
+            plan = self._planned(given)
+        if isinstance(plan, NotFusable):
+            raise plan
+        own = _layouts(given), threads
+        call = packs.calls.get(own)
+        if call is None:
+            if len(packs.calls) >= MOST_PLANS:
+                packs.calls.clear()
+            addresses = [*map(address_of, given), *self._addresses]
+            call = packs.calls[own] = Call.of(plan, addresses, threads, packs)
+        return call, given
 
     def plan(self, *arrays: np.ndarray) -> Plan:
         """What a call with these arrays does."""
@@ -114,7 +122,8 @@ class FusedKernel:
         return plan_of(typed, {name: each.shape for name, each in zip(typed.inputs, arrays)},
                        {name: _elements(each) for name, each in zip(typed.inputs, arrays)}, self.exact)
 
-    def _planned(self, key: tuple[Any, ...], arrays: Sequence[np.ndarray]) -> Plan | NotFusable:
+    def _planned(self, arrays: Sequence[np.ndarray]) -> Plan | NotFusable:
+        key = _layouts(arrays)
         known = self._plans.get(key)
         if known is not None:
             return known
@@ -126,6 +135,46 @@ class FusedKernel:
             found = reason
         self._plans[key] = found
         return found
+
+
+def _layouts(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+    return tuple([(each.shape, each.strides, each.dtype) for each in arrays])
+
+
+@dataclass(frozen=True)
+class Call:
+    """A plan as the engine follows it. `room`: bytes of what it writes beside its outputs, first what goes from one
+    step to the next (at `rooms`), then the memory of the steps."""
+
+    plan: Plan
+    steps: array[int]
+    count: int
+    rooms: tuple[int, ...]
+    memory: int
+    room: int
+    keeps: tuple[object, ...]
+
+    @staticmethod
+    def of(plan: Plan, addresses: Sequence[int], threads: int, packs: Packs) -> Call:
+        """A call of a plan by so many threads, with arguments at these addresses; only those of what `packs` calls
+        fixed are kept."""
+        few = min(threads, plan.moved // SHARE_BYTES)
+        made = [each.step(few) for each in plan.before]
+        if plan.product is not None:
+            made.append(plan.product.step(addresses, threads, packs))
+        made += [each.step(few) for each in plan.launches]
+        ends = list(accumulate((lines(each) for each in plan.rooms), initial=0))
+        return Call(plan, array("q", [word for each in made for word in each.words]), len(made), tuple(ends[:-1]),
+                    ends[-1], ends[-1] + max((each.room for each in made), default=0),
+                    tuple(each.keeps for each in made))
+
+    def run(self, addresses: list[int]) -> None:
+        """Run it on arguments, outputs and a fault at these addresses."""
+        memory = workspace(self.room)
+        start = first_line(memory)
+        addresses += [start + each for each in self.rooms]
+        arguments = array("q", addresses)
+        engine().eg_follow(at(self.steps), self.count, at(arguments), start + self.memory)
 
 
 def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None,

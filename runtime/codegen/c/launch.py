@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,16 +14,25 @@ from graphs import dtypes
 
 from ..scalar import Scalar
 from .compiler import Function, compiled
-from .native import engine
 from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
+STEP_WORDS = 14
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
 _COMPUTED = {"double": 8, "long long": 8, "unsigned long long": 8, "bool": 1}  # bytes of C types; of others 4
 _NOTHING = np.empty(0, np.uint8)
 _MOST_POINTERS, _MOST_SIZES = 96, 512  # as in engine.c
+
+
+@dataclass(frozen=True)
+class Made:
+    """An `eg_step` (`native/calls.c`), what it points to, and the bytes of memory that it needs."""
+
+    words: array[int]
+    keeps: tuple[object, ...]
+    room: int
 
 
 @dataclass(frozen=True)
@@ -37,33 +46,35 @@ class Launch:
     steps: tuple[int, ...]  # bytes that each pointer moves with the loop that is split
     room: int  # bytes of row buffers
 
-    @cached_property
-    def _words(self) -> tuple[array[int], array[int], array[int]]:
-        """`words` without addresses that change from call to call, and what it points to."""
-        kernel = ctypes.cast(self.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
-        buffers, steps = array("q", [argument < 0 for argument, _ in self.sources]), array("q", self.steps)
-        split = self.written.split
-        return array("q", [kernel, len(self.sources), len(self.sizes), self.room, at(buffers), 0, at(steps),
-                           at(self.sizes), -1 if split is None else split, 1, 1, 0]), buffers, steps
-
-    def words(self, bases: array[int], parts: int = 1, threads: int = 1, memory: int = 0) -> array[int]:
-        """An `eg_launch`, with row buffers at `memory`. Whoever uses it has to keep `bases` and this launch."""
-        words = self._words[0][:]
-        words[5], words[9], words[10], words[11] = at(bases), parts, threads, memory
-        return words
-
-    def bases(self, addresses: Sequence[int]) -> array[int]:
-        """Where each pointer begins, for the addresses of the arguments."""
-        return array("q", [start if argument < 0 else addresses[argument] + start
-                           for argument, start in self.sources])
-
-    def run(self, addresses: Sequence[int], threads: int) -> None:
-        """Run it on arguments that lie at these addresses."""
+    def step(self, threads: int) -> Made:
+        """As a step that up to so many threads share."""
         split = self.written.split
         parts = 1 if split is None or threads < 2 else min(threads * PARTS, self.sizes[split])
-        bases, memory = self.bases(addresses), workspace(self.room * max(min(threads, parts), 1))
-        words = self.words(bases, parts, threads, first_line(memory))
-        engine().eg_run(at(words))
+        words = self.template(parts, threads)
+        return Made(array("q", [at(words), at(self.pointers), *[0] * (STEP_WORDS - 2)]), (self, words),
+                    self.room * max(min(threads, parts), 1))
+
+    def template(self, parts: int = 1, threads: int = 1) -> array[int]:
+        """An `eg_launch` without addresses. Whoever uses it has to keep this launch."""
+        kernel = ctypes.cast(self.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+        split = self.written.split
+        return array("q", [kernel, len(self.sources), len(self.sizes), self.room, at(self.buffers), 0, at(self.moves),
+                           at(self.sizes), -1 if split is None else split, parts, threads, 0])
+
+    @cached_property
+    def pointers(self) -> array[int]:
+        """Where each pointer begins: argument and bytes."""
+        return array("q", [number for source in self.sources for number in source])
+
+    @cached_property
+    def buffers(self) -> array[int]:
+        """1 for each pointer to a row buffer."""
+        return array("q", [argument < 0 for argument, _ in self.sources])
+
+    @cached_property
+    def moves(self) -> array[int]:
+        """`steps` as the engine reads them."""
+        return array("q", self.steps)
 
 
 def launch_of(written: Written, place: Mapping[str, int], exact: bool) -> Launch:
@@ -92,6 +103,11 @@ def workspace(size: int) -> np.ndarray:
 def first_line(memory: np.ndarray) -> int:
     """The address of the first whole line of a cache."""
     return -(-address_of(memory) // _ALIGNED) * _ALIGNED
+
+
+def lines(size: int) -> int:
+    """Bytes as whole lines of a cache."""
+    return -(-size // _ALIGNED) * _ALIGNED
 
 
 def at(words: array[int]) -> int:

@@ -8,13 +8,14 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from graphs import dtypes
 
 from .. import address
-from .launch import NAME, Launch, address_of, at, first_line, launch_of, workspace
+from .launch import NAME, Launch, Made, address_of, at, launch_of
 from .lowering import Address, Lowering, Values
 from .moved import moved
 from .native import engine
@@ -23,7 +24,7 @@ from .text import Writer
 from .views import NotFusable
 
 FLOAT = 4  # bytes
-_WORDS = 22  # where a job says what is done with the result
+_IMAGE_WORDS = 6  # of a step
 _PLANNED = (0,) * 12  # memory, and what `eg_plan` sets
 THREAD_WORK = 1 << 18  # products of numbers that a thread has to get at least
 
@@ -35,6 +36,7 @@ class Packs:
 
     fixed: frozenset[int] = frozenset()
     made: dict[tuple[Hashable, ...], np.ndarray] = field(default_factory=dict)
+    calls: dict[tuple[Hashable, ...], Any] = field(default_factory=dict)  # of the kernel, by sizes and threads
 
     @property
     def nbytes(self) -> int:
@@ -82,63 +84,43 @@ class Product:
         self.left, self.right = place[operands.left.tensor], place[operands.right.tensor]
         self.image = None if operands.image is None else self.left if self.turned else self.right
         self._tables: dict[tuple[bool, bool], np.ndarray] = {}
-        self._rooms: dict[tuple[bool, bool, int], int] = {}
-        self._jobs: dict[tuple[bool, bool, int], array[int]] = {}
 
     @property
     def text(self) -> str:
         """That of the kernel behind it."""
         return self.then.launch.written.text if self.then else ""
 
-    def run(self, addresses: Sequence[int], threads: int, packs: Packs) -> None:
-        """Run it on arguments that lie at these addresses."""
-        each, image = self.operands, self.operands.image
-        alone = self.turned and bool(self.padding)  # one image at a time
-        left, right = (self._packed(side, packs, addresses) if place in packs.fixed and place != self.image else None
-                       for side, place in (("a", self.left), ("b", self.right)))
-        threads = max(1, min(threads, each.work // THREAD_WORK))
-        cut = left is not None, right is not None, threads
-        if cut not in self._jobs:
-            self._jobs[cut] = self._job(*cut)
-        job, then = self._jobs[cut][:], self.then
-        job[0] = addresses[self.left] + each.left.start * FLOAT if left is None else address_of(left)
-        job[1] = addresses[self.right] + each.right.start * FLOAT if right is None else address_of(right)
-        job[2] = addresses[self.target]
-        if then is not None:
-            bases = then.launch.bases(addresses)
-            words = then.launch.words(bases)
-            job[_WORDS] = at(words)
-        if cut not in self._rooms:
-            self._rooms[cut] = int(engine().eg_plan(at(job)))
-        memory = workspace(self._rooms[cut] * threads)
-        job[-len(_PLANNED)] = first_line(memory)
-        if image is None or not alone:
-            engine().eg_multiply(at(job))
-            return
-        room = np.empty(image.groups * image.elements, np.float32)
-        source, rows = job[0], job[7]
-        job[0] = address_of(room)
-        for number in range(len(each.starts) // image.groups):
-            padded = array("q", [at(self.padding), source + number * image.channels * prod(image.sizes) * FLOAT, job[0],
-                                 image.channels, threads])
-            engine().eg_pad(at(padded))
-            job[7] = rows + number * image.groups * self._table(*cut[:2]).strides[0]
-            engine().eg_multiply(at(job))
-
-    def _job(self, left: bool, right: bool, threads: int) -> array[int]:
-        """What the engine is told, but for addresses that change from call to call."""
+    def step(self, addresses: Sequence[int], threads: int, packs: Packs) -> Made:
+        """As a step of a call. `addresses` of the arguments: of those that `packs` calls fixed they stay."""
         each, image, then = self.operands, self.operands.image, self.then
-        alone = self.turned and bool(self.padding)  # one image at a time
-        return array("q", [
-            0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k,
-            address_of(self._table(left, right)),
-            each.left.row, each.left.column, each.right.row, each.right.column, each.step, left, right, self.turned,
+        alone = image is not None and self.turned and bool(self.padding)  # one image at a time
+        packed = {side: self._packed(side, packs, addresses) for side, place in (("a", self.left), ("b", self.right))
+                  if place in packs.fixed and place != self.image}
+        threads = max(1, min(threads, each.work // THREAD_WORK))
+        table = self._table("a" in packed, "b" in packed)
+        launch = then.launch.template() if then else None
+        job = array("q", [
+            0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k, address_of(table),
+            each.left.row, each.left.column, each.right.row, each.right.column, each.step,
+            "a" in packed, "b" in packed, self.turned,
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0, image.run if image else 0,
             at(self.padding) if self.padding and not self.turned else 0,
-            bool(then and then.whole_rows), 0, at(then.rows) if then else 0,
+            bool(then and then.whole_rows), at(launch) if launch else 0, at(then.rows) if then else 0,
             at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
             threads, *_PLANNED])
+        room = int(engine().eg_plan(at(job))) * threads
+        sides: list[int] = []
+        for side, place, operand in (("a", self.left, each.left), ("b", self.right, each.right)):
+            sides += (-1, address_of(packed[side])) if side in packed else (place, operand.start * FLOAT)
+        images = [0] * _IMAGE_WORDS
+        if image is not None and alone:
+            images = [len(each.starts) // image.groups, room, image.channels * prod(image.sizes) * FLOAT,
+                      image.groups * table.shape[1], image.channels, at(self.padding)]
+            room += image.groups * image.elements * FLOAT
+        words = array("q", [at(launch) if launch else 0, at(then.launch.pointers) if then else 0, at(job), *sides,
+                            self.target, *images])
+        return Made(words, (self, launch, job, table, packed), room)
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
         """Panels of A or B, one after the other for each batch that has its own."""

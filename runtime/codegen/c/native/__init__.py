@@ -1,4 +1,4 @@
-"""The engine of the CPU in C: a pool of threads, matrix products, and what calls fused kernels (`engine.c`)."""
+"""The engine of the CPU in C: a pool of threads, matrix products, and what calls fused kernels (`calls.c`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _FLAGS = ("-ffp-contract=fast", "-pthread")
 def engine() -> ctypes.CDLL:
     """The library. Raises TargetUnavailable without a compiler."""
     found = library("eg_engine", source(), *_FLAGS)
-    for name in ("eg_run", "eg_multiply", "eg_pad"):
-        function = getattr(found, name)
-        function.restype, function.argtypes = None, [ctypes.c_void_p]
+    found.eg_follow.restype = None
+    found.eg_follow.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p, ctypes.c_void_p]
     for name in ("eg_height", "eg_width", "eg_plan"):
         getattr(found, name).restype = ctypes.c_longlong
     found.eg_plan.argtypes = [ctypes.c_void_p]
@@ -33,5 +32,5 @@ def engine() -> ctypes.CDLL:
 
 def source() -> str:
     """The engine's text."""
-    texts = [(HERE / name).read_text(encoding="utf-8") for name in ("pool.h", "product.h", "engine.c")]
+    texts = [(HERE / name).read_text(encoding="utf-8") for name in ("pool.h", "product.h", "engine.c", "calls.c")]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))

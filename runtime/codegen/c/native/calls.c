@@ -1,0 +1,63 @@
+// A call of a fused kernel in one go: its launches and products one after the other, on arguments at given addresses.
+#include "engine.c"
+
+// Whatever is the same in all calls is in templates. An argument's number of -1 means that the bytes are an address.
+typedef struct {
+  const eg_launch* launch;     // of the kernel, or of the one behind the product; NULL if there is none
+  const eg_index* sources;     // for each of its pointers: argument, or -1 for a row buffer; bytes into it
+  const eg_product* product;   // NULL for a launch alone
+  eg_index left, left_at, right, right_at, target;
+  // A product whose image is padded as a whole, one image at a time; else 0 images.
+  eg_index images, image_at, image_bytes, table_step, channels;  // where it is padded in the memory; words of the table
+  const eg_padding* padding;
+} eg_step;
+
+static void eg_bind(const eg_step* step, const eg_index* arguments, eg_launch* launch, eg_index* bases) {
+  *launch = *step->launch;
+  for (eg_index p = 0; p < launch->pointers; ++p) {
+    const eg_index argument = step->sources[2 * p], at = step->sources[2 * p + 1];
+    bases[p] = argument < 0 ? at : arguments[argument] + at;
+  }
+  launch->bases = bases;
+}
+
+static const char* eg_at(const eg_index* arguments, eg_index argument, eg_index at) {
+  return (const char*)(argument < 0 ? at : arguments[argument] + at);
+}
+
+static void eg_images(const eg_step* step, eg_product* job, char* room) {
+  const char* const from = job->a;
+  const eg_index* const table = job->table;
+  job->a = room;
+  for (eg_index number = 0; number < step->images; ++number) {
+    const eg_padded padded = {step->padding, (const float*)(from + number * step->image_bytes), (float*)room,
+                              step->channels, job->threads};
+    eg_pad(&padded);
+    job->table = table + number * step->table_step;
+    eg_multiply(job);
+  }
+}
+
+// `memory` begins at a line of the cache and is as large as the most that a step needs.
+void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments, char* memory) {
+  for (const eg_step* step = steps; step < steps + count; ++step) {
+    eg_index bases[EG_MOST_POINTERS];
+    eg_launch launch;
+    if (step->launch) eg_bind(step, arguments, &launch, bases);
+    if (!step->product) {
+      launch.memory = memory;
+      eg_run(&launch);
+      continue;
+    }
+    eg_product job = *step->product;
+    job.a = eg_at(arguments, step->left, step->left_at);
+    job.b = eg_at(arguments, step->right, step->right_at);
+    job.c = (char*)arguments[step->target];
+    job.then = step->launch ? &launch : NULL;
+    job.memory = memory;
+    if (step->images)
+      eg_images(step, &job, memory + step->image_at);
+    else
+      eg_multiply(&job);
+  }
+}
