@@ -23,6 +23,7 @@ from graphs.text import print_graph
 from graphs.types import TensorType, Type
 
 from .codegen.c import FusedKernel, NotFusable, Packs, unavailable
+from .codegen.c.fused import Call
 from .codegen.c.lowering import DTYPES, rules
 from .execute import FUSED_DOMAIN, Context, Hooks, NodeFunction, Values
 from .program import Program
@@ -226,19 +227,35 @@ def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[s
 
     if context.hooks != Hooks() or unavailable() is not None:
         return by_nodes
-    kernel, known = kernel_of(body, exact), context.model.constants
+    known = context.model.constants
     constants = [(place, known[name]) for place, name in enumerate(names) if name in known]
-    packs = Packs(frozenset(place for place, _ in constants))
+    return FusedFunction(kernel_of(body, exact), constants, context.threads, by_nodes)
 
-    def call(values: Values) -> Values:
+
+class FusedFunction:
+    """The function of a Fused node that has a kernel. `constants`: places of its inputs with what the model has."""
+
+    def __init__(self, kernel: FusedKernel, constants: Sequence[tuple[int, Constant]], threads: int,
+                 by_nodes: NodeFunction) -> None:
+        self.kernel, self.constants, self.threads, self.by_nodes = kernel, constants, threads, by_nodes
+        self.packs = Packs(frozenset(place for place, _ in constants))
+
+    def _packs(self, values: Values) -> Packs | None:
         # A name may stand for something else in a nested graph: only the very same arrays are known to be constant.
-        same = all(values[place] is each.array for place, each in constants)
-        try:
-            return kernel(*values, threads=context.threads, packs=packs if same else None)
-        except NotFusable:
-            return by_nodes(values)
+        for place, constant in self.constants:
+            if values[place] is not constant.array:
+                return None
+        return self.packs
 
-    return call
+    def __call__(self, values: Values) -> Values:
+        try:
+            return self.kernel(*values, threads=self.threads, packs=self._packs(values))
+        except NotFusable:
+            return self.by_nodes(values)
+
+    def call_of(self, values: Values) -> Call | None:
+        """How the engine is called with these arrays; None where it does not read them as they lie."""
+        return self.kernel.call_of(values, self.threads, self._packs(values))
 
 
 def kernel_of(body: Graph, exact: bool) -> FusedKernel:

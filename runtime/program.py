@@ -18,8 +18,10 @@ import numpy as np
 from graphs.errors import EgraftError, ExecutionFailed
 from graphs.ir import Graph, Node
 from graphs.operators import is_pure
+from graphs.types import TensorType
 
-from .execute import Context, Hooks, NodeFunction, prepare, replaced
+from .execute import FUSED_DOMAIN, Context, Hooks, NodeFunction, prepare, replaced
+from .order import VIEWS
 from .settled import remembering, settled_nodes
 
 Environment = list[Any]
@@ -68,6 +70,7 @@ class Program:
         self.steps: list[tuple[Step, tuple[int, ...]]] = []
         self.nodes: list[Node | None] = []  # of each step; None loads a constant
         self._kept: set[int] = set()  # slots of values that outlive a run
+        self._runs: list[tuple[Step, tuple[int, ...], int]] = []  # steps as they run, with their places; or as they are
         self._made_of: list[tuple[Any, ...]] = []  # of each step: slots read, written and dying; name and constant
         self._build(context)
 
@@ -87,7 +90,9 @@ class Program:
         resident = set() if self._lazy_constants else {self._slots[name] for name in self.graph.constants}
         kept = {ABSENT, *self.results, *resident}
         waiting = dict(self.graph.constants) if self._lazy_constants else {}
-        settled = settled_nodes(self.graph) if context.hooks == Hooks() else set()
+        plain = context.hooks == Hooks()
+        settled = settled_nodes(self.graph) if plain else set()
+        functions: list[NodeFunction] = []
         for index, (node, reads) in enumerate(zip(self.graph.nodes, read, strict=True)):
             for name in node.uses if waiting else ():
                 if name in waiting:
@@ -101,10 +106,40 @@ class Program:
             else:
                 step = _step(node, function, reads, writes, dying, context)
             unread = {slot for slot in writes if slot not in last and slot not in kept}
-            self._add(step, node, tuple(sorted(dying | unread)), (reads, writes, dying))
+            frees = tuple(sorted(dying | unread))
+            self._add(step, node, frees, (reads, writes, dying))
+            functions.append(function)
+        if plain and any(node.domain == FUSED_DOMAIN for node in self.graph.nodes):
+            self._join(functions, settled)
         for name in self.graph.outputs:
             if name in waiting:
                 self._add_constant(name, waiting.pop(name))
+
+    def _join(self, functions: Sequence[NodeFunction], settled: set[int]) -> None:
+        """Run fused nodes that follow each other as one."""
+        from .fusion import FusedFunction
+        from .joined import FUSED, PLAIN, SETTLED, VIEW, Planned, Stretch, joined
+
+        constants = {self._slots[name] for name in self.graph.constants}
+        planned: list[Planned] = []
+        for index, (node, function) in enumerate(zip(self.graph.nodes, functions)):
+            (step, frees), (reads, writes, _) = self.steps[index], self._made_of[index]
+            if ABSENT in (*reads, *writes) or not all(isinstance(self.graph.type_of(name), TensorType)
+                                                      for name in node.inputs):
+                kind = PLAIN
+            elif index in settled:
+                kind = SETTLED
+            elif isinstance(function, FusedFunction):
+                kind = FUSED
+            elif node.op in VIEWS and not node.domain and not node.is_opaque and self._kept.union(constants).issuperset(
+                    reads[1:]):
+                kind = VIEW
+            else:
+                kind = PLAIN
+            planned.append(Planned(index, step, tuple(reads), tuple(writes), frees, kind, function))
+        self._runs = [(part, (), part.steps[0].index) if isinstance(part, Stretch) else
+                      (part.run, part.frees, part.index)
+                      for part in joined(planned, constants, self._kept, self._fail)]
 
     def _add(self, step: Step, node: Node | None, frees: tuple[int, ...], made_of: tuple[Any, ...]) -> None:
         self.steps.append((step, frees))
@@ -153,8 +188,9 @@ class Program:
         """The output values. They may be inputs, captured values, constants or views: see `Session.run`."""
         env = self._start(values)
         index = 0
+        runs = self._runs or [(step, frees, place) for place, (step, frees) in enumerate(self.steps)]
         try:
-            for index, (step, frees) in enumerate(self.steps):  # noqa: B007 - the handler reads it
+            for step, frees, index in runs:  # noqa: B007 - the handler reads it
                 step(env)
                 for slot in frees:
                     env[slot] = None

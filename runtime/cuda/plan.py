@@ -11,12 +11,12 @@ import numpy as np
 from graphs.ir import Graph, Node
 from graphs.operators import is_pure
 from graphs.types import TensorType
+from runtime.arena import Span, aligned, arrange
 from runtime.codegen import Kernel
 
 from .device import Gemm
 from .emitter import NeedsValue, Recorder
 from .lower import Values, lower_node
-from .memory import Span, aligned, arrange
 from .tensor import Storage, Tensor, item_size
 
 

@@ -15,9 +15,8 @@ from graphs.text import parse_graph
 from runtime import Session
 from runtime.codegen.c import unavailable
 from runtime.feeds import draw
-from runtime.fusion import Group, fuse, with_sizes
 from runtime.order import in_order, memory_order
-from search.fusions.enumerate import enumerate_groups
+from scripts.bench_memory import in_largest_sets
 
 
 def branches(count: int, late: bool) -> Graph:
@@ -64,21 +63,10 @@ def test_nothing_comes_before_what_it_reads(seed: int) -> None:
     assert random == sorted(random)
 
 
-def with_large_kernels(graph: Graph, dims: dict[str, int]) -> Graph:
-    """Every node in the largest set that it may be in, unmeasured."""
-    taken: set[int] = set()
-    groups: list[Group] = []
-    for each in sorted(enumerate_groups(graph, with_sizes(graph, dims), 200, 48).groups, key=lambda g: -len(g.nodes)):
-        if not each.others and not taken & set(each.nodes):
-            taken.update(each.nodes)
-            groups.append(each)
-    return fuse(graph, groups)
-
-
 def taken_by_a_run(name: str, sizes: dict[str, int]) -> tuple[int, int]:
     """(traced bytes of a second run, live bytes)."""
     dims = dict(zoo.describe(name).dims)
-    graph = with_large_kernels(zoo.build(name, **sizes), dims)
+    graph = in_largest_sets(zoo.build(name, **sizes), dims)
     session, feeds = Session(graph, threads=1), draw(graph, 0, dims)
     order = memory_order(graph, dims)
     session.run(feeds)

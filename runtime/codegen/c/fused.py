@@ -16,7 +16,7 @@ from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.types import TensorType
 
-from .launch import NAME, Launch, address_of, at, first_line, launch_of, lines, workspace
+from .launch import NAME, Launch, Made, address_of, at, first_line, launch_of, lines, workspace
 from .losses import parted
 from .lowering import Lowering, Values, whole_shape
 from .native import engine
@@ -67,9 +67,9 @@ class FusedKernel:
         self.graph, self.exact = graph, exact
         self.constants = [name for name, each in graph.constants.items()
                           if not each.size or each.facts.splat is None]
-        self._held = [np.ascontiguousarray(graph.constants[name].array).reshape(graph.constants[name].shape)
+        self._kept = [np.ascontiguousarray(graph.constants[name].array).reshape(graph.constants[name].shape)
                       for name in self.constants]
-        self._addresses = [address_of(each) for each in self._held]
+        self.held = [address_of(each) for each in self._kept]
         self._plans: dict[tuple[Any, ...], Plan | NotFusable] = {}
         self._packs = Packs()  # of callers who know nothing of their arguments
 
@@ -87,7 +87,7 @@ class FusedKernel:
         plan = call.plan
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         outside = np.zeros(1, np.int64) if plan.indexed else _UNUSED
-        call.run([*map(address_of, given), *self._addresses, *map(address_of, outputs), address_of(outside)])
+        call.run([*map(address_of, given), *self.held, *map(address_of, outputs), address_of(outside)])
         if plan.indexed and outside[0]:
             raise OutOfRange("an index outside of its axis")
         return outputs
@@ -107,9 +107,19 @@ class FusedKernel:
         if call is None:
             if len(packs.calls) >= MOST_PLANS:
                 packs.calls.clear()
-            addresses = [*map(address_of, given), *self._addresses]
+            addresses = [*map(address_of, given), *self.held]
             call = packs.calls[own] = Call.of(plan, addresses, threads, packs)
         return call, given
+
+    def call_of(self, arrays: Sequence[np.ndarray], threads: int, packs: Packs | None = None) -> Call | None:
+        """How the engine is called with arrays that lie like these; None where it would read copies."""
+        if not all(map(is_readable, arrays)):
+            return None
+        try:
+            call, given = self._called(arrays, threads, packs or self._packs)
+        except NotFusable:
+            return None
+        return call if all(one is other for one, other in zip(given, arrays)) else None
 
     def plan(self, *arrays: np.ndarray) -> Plan:
         """What a call with these arrays does."""
@@ -152,7 +162,7 @@ class Call:
     rooms: tuple[int, ...]
     memory: int
     room: int
-    keeps: tuple[object, ...]
+    made: tuple[Made, ...]
 
     @staticmethod
     def of(plan: Plan, addresses: Sequence[int], threads: int, packs: Packs) -> Call:
@@ -166,7 +176,7 @@ class Call:
         ends = list(accumulate((lines(each) for each in plan.rooms), initial=0))
         return Call(plan, array("q", [word for each in made for word in each.words]), len(made), tuple(ends[:-1]),
                     ends[-1], ends[-1] + max((each.room for each in made), default=0),
-                    tuple(each.keeps for each in made))
+                    tuple(made))
 
     def run(self, addresses: list[int]) -> None:
         """Run it on arguments, outputs and a fault at these addresses."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,8 @@ from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
-STEP_WORDS = 14
+STEP_WORDS = 15
+_SOURCES, _PRODUCT, _ARGUMENTS = 1, 2, (3, 5, 7)  # among the words of a step
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
 _COMPUTED = {"double": 8, "long long": 8, "unsigned long long": 8, "bool": 1}  # bytes of C types; of others 4
@@ -28,11 +29,24 @@ _MOST_POINTERS, _MOST_SIZES = 96, 512  # as in engine.c
 
 @dataclass(frozen=True)
 class Made:
-    """An `eg_step` (`native/calls.c`), what it points to, and the bytes of memory that it needs."""
+    """An `eg_step` (`native/calls.c`), the sources of its kernel's pointers, what it points to beside them, and the
+    bytes of memory that it needs."""
 
     words: array[int]
+    sources: array[int]
     keeps: tuple[object, ...]
     room: int
+
+    def moved(self, places: Sequence[tuple[int, int]]) -> Made:
+        """With each argument at a place in others: an argument, and bytes into that."""
+        sources, words = self.sources[:], self.words[:]
+        for pairs, begins in ((sources, range(0, len(sources), 2)), (words, _ARGUMENTS if words[_PRODUCT] else ())):
+            for begin in begins:
+                if pairs[begin] >= 0:
+                    argument, start = places[pairs[begin]]
+                    pairs[begin], pairs[begin + 1] = argument, start + pairs[begin + 1]
+        words[_SOURCES] = at(sources)
+        return Made(words, sources, self.keeps, self.room)
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,7 @@ class Launch:
         split = self.written.split
         parts = 1 if split is None or threads < 2 else min(threads * PARTS, self.sizes[split])
         words = self.template(parts, threads)
-        return Made(array("q", [at(words), at(self.pointers), *[0] * (STEP_WORDS - 2)]), (self, words),
+        return Made(array("q", [at(words), at(self.pointers), *[0] * (STEP_WORDS - 2)]), self.pointers, (self, words),
                     self.room * max(min(threads, parts), 1))
 
     def template(self, parts: int = 1, threads: int = 1) -> array[int]:

@@ -118,9 +118,9 @@ class Product:
             images = [len(each.starts) // image.groups, room, image.channels * prod(image.sizes) * FLOAT,
                       image.groups * table.shape[1], image.channels, at(self.padding)]
             room += image.groups * image.elements * FLOAT
-        words = array("q", [at(launch) if launch else 0, at(then.launch.pointers) if then else 0, at(job), *sides,
-                            self.target, *images])
-        return Made(words, (self, launch, job, table, packed), room)
+        sources = then.launch.pointers if then else array("q")
+        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images])
+        return Made(words, sources, (self, launch, job, table, packed), room)
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
         """Panels of A or B, one after the other for each batch that has its own."""

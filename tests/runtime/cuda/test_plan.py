@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from graphs.builder import Builder
 from graphs.ir import Graph, Node
+from runtime.arena import ALIGNMENT, Span, aligned, arrange
 from runtime.codegen.kernel import Kernel, Parameter
 from runtime.cuda import lowering
 from runtime.cuda.emitter import Emitter, NoKernel
 from runtime.cuda.emulated import EmulatedDevice
 from runtime.cuda.lower import Values
-from runtime.cuda.memory import ALIGNMENT, Span, aligned, arrange
 from runtime.cuda.plan import Launch, OnHost, Plan, plan_graph
 from runtime.cuda.tensor import Tensor
 from runtime.execute import Context

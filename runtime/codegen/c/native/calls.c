@@ -6,7 +6,7 @@ typedef struct {
   const eg_launch* launch;     // of the kernel, or of the one behind the product; NULL if there is none
   const eg_index* sources;     // for each of its pointers: argument, or -1 for a row buffer; bytes into it
   const eg_product* product;   // NULL for a launch alone
-  eg_index left, left_at, right, right_at, target;
+  eg_index left, left_at, right, right_at, target, target_at;
   // A product whose image is padded as a whole, one image at a time; else 0 images.
   eg_index images, image_at, image_bytes, table_step, channels;  // where it is padded in the memory; words of the table
   const eg_padding* padding;
@@ -52,7 +52,7 @@ void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments, 
     eg_product job = *step->product;
     job.a = eg_at(arguments, step->left, step->left_at);
     job.b = eg_at(arguments, step->right, step->right_at);
-    job.c = (char*)arguments[step->target];
+    job.c = (char*)arguments[step->target] + step->target_at;
     job.then = step->launch ? &launch : NULL;
     job.memory = memory;
     if (step->images)

@@ -1,0 +1,156 @@
+"""Fused nodes that run as one call give the bits that they give one by one."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphs import zoo
+from graphs.errors import ExecutionFailed
+from graphs.ir import Graph
+from graphs.text import parse_graph
+from runtime import Session, joined
+from runtime.codegen.c import unavailable
+from runtime.feeds import draw
+from runtime.fusion import Group, fuse
+from runtime.joined import Record, Stretch
+from runtime.order import memory_order
+from scripts.bench_memory import in_largest_sets
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+CHAIN = """graph "chain" opset 18 (x: float32[n, 4], i: int64[m]) -> (y, z, x2) {
+  a = Exp(x)
+  b = Transpose(a, perm=[1, 0])
+  c = Neg(b)
+  d = Add(c, c)
+  e = Gather(d, i, axis=1)
+  z = Abs(e)
+  y = Sin(c)
+  x2 = Transpose(x, perm=[1, 0])
+}"""
+FUSED = ("Exp", "Neg", "Add", "Gather", "Abs", "Sin")
+
+
+def chain(text: str = CHAIN) -> Graph:
+    """Each node of these operators fused by itself."""
+    graph = parse_graph(text)
+    groups = [Group((place,), node.outputs[0], ()) for place, node in enumerate(graph.nodes) if node.op in FUSED]
+    return fuse(graph, groups)
+
+
+def records(session: Session) -> list[Record]:
+    """All records of a session, in parts too."""
+    stretches = [run for run, *_ in session.program._runs if isinstance(run, Stretch)]  # type: ignore[union-attr]
+    found: list[Record] = []
+    while stretches:
+        for record in stretches.pop().records.values():
+            if isinstance(record, Record):
+                found.append(record)
+            else:
+                stretches += [part for part in record if isinstance(part, Stretch)]
+    return found
+
+
+def one_by_one(graph: Graph, feeds: dict[str, np.ndarray]) -> dict[str, Any]:
+    session = Session(graph, threads=1)
+    return session.run(feeds, count=True)  # a counted run takes each step by itself
+
+
+def same(got: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for name, array in expected.items():
+        assert got[name].dtype == array.dtype and got[name].shape == array.shape
+        assert got[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "gpt-tiny", "llama-tiny", "resnet-tiny", "bilstm-tiny"])
+def test_models_at_sizes_in_turn(name: str) -> None:
+    dims = dict(zoo.describe(name).dims)
+    graph = in_largest_sets(zoo.build(name), dims)
+    session = Session(graph, threads=1)
+    for number, scale in enumerate([1, 1, 2, 1, 2, 2, 1, 3, 3]):
+        feeds = draw(graph, number, {key: size * scale if key == "batch" else size for key, size in dims.items()})
+        same(session.run(feeds), one_by_one(graph, feeds))
+    assert records(session) or name.startswith("bilstm")
+
+
+def feed(n: int, m: int, seed: int = 0) -> dict[str, np.ndarray]:
+    draw_ = np.random.default_rng(seed)
+    return {"x": draw_.standard_normal((n, 4)).astype(np.float32), "i": draw_.integers(0, n, m)}
+
+
+def test_views_constants_and_what_comes_in_behind_a_stretch() -> None:
+    session = Session(chain(), threads=1)
+    kept = []
+    for seed, (n, m) in enumerate([(5, 3), (5, 3), (5, 3), (2, 7), (5, 3), (2, 7)]):
+        feeds = feed(n, m, seed)
+        got = session.run(feeds)
+        same(got, one_by_one(chain(), feeds))
+        kept.append((got, {name: array.copy() for name, array in got.items()}))
+        assert not any(np.shares_memory(array, feeds["x"]) for array in got.values())
+    for got, copies in kept:  # no run wrote into what an earlier one gave
+        same(got, copies)
+    assert len(records(session)) >= 2
+
+
+def test_an_index_outside_is_an_error_as_ever_and_the_next_run_is_right() -> None:
+    session = Session(chain(), threads=1)
+    for _ in range(3):
+        session.run(feed(5, 3))
+    with pytest.raises(ExecutionFailed, match=r"Gather|index|bounds"):
+        session.run({**feed(5, 3), "i": np.array([0, 9, 1])})
+    same(session.run(feed(5, 3)), one_by_one(chain(), feed(5, 3)))
+
+
+def test_arrays_that_do_not_lie_as_before() -> None:
+    session = Session(chain(), threads=1)
+    feeds = feed(6, 3)
+    wide = np.zeros((6, 9), np.float32)
+    wide[:, ::2][:, :4] = feeds["x"]
+    shifted = np.zeros(6 * 4 * 4 + 1, np.uint8)[1:].view(np.float32).reshape(6, 4)  # no kernel reads that as it lies
+    shifted[:] = feeds["x"]
+    for x in (feeds["x"], shifted, wide[:, ::2][:, :4], shifted, feeds["x"][::-1][::-1], shifted):
+        same(session.run({**feeds, "x": x}), one_by_one(chain(), feeds))
+
+
+def test_several_threads_at_once() -> None:
+    session = Session(chain(), threads=1)
+    cases = [feed(n, 3, n) for n in (3, 4, 5, 6)] * 20
+    expected = {n: one_by_one(chain(), feed(n, 3, n)) for n in (3, 4, 5, 6)}
+    with ThreadPoolExecutor(4) as pool:
+        for feeds, got in zip(cases, pool.map(session.run, cases)):
+            same(got, expected[len(feeds["x"])])
+
+
+def test_more_sizes_than_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joined, "MOST_RECORDS", 2)
+    session = Session(chain(), threads=1)
+    for n in (2, 3, 4, 5, 2, 3, 4, 5):
+        same(session.run(feed(n, 3)), one_by_one(chain(), feed(n, 3)))
+    assert len(records(session)) <= 2
+
+
+def test_what_a_step_cannot_take_splits_the_stretch() -> None:
+    """A Reshape of what is transposed is a copy."""
+    text = CHAIN.replace("-> (y, z, x2)", "-> (y, z, x2, p)").replace("d = Add(c, c)", """r = Reshape(b, shape=[-1])
+  k = Reshape(r, shape=[-1])
+  q = Exp(k)
+  p = Exp(q)
+  d = Add(c, c)""")
+    session = Session(chain(text), threads=1)
+    for seed in range(4):
+        same(session.run(feed(5, 3, seed)), one_by_one(chain(text), feed(5, 3, seed)))
+    assert len(records(session)) == 2
+
+
+def test_arena_of_a_stretch_holds_what_is_live() -> None:
+    dims = dict(zoo.describe("gpt-small").dims)
+    graph = in_largest_sets(zoo.build("gpt-small"), dims)
+    session = Session(graph, threads=1)
+    for _ in range(4):
+        session.run(draw(graph, 0, dims))
+    most = max(record.arena + sum(record.made) for record in records(session))
+    assert most <= 1.1 * memory_order(graph, dims).peak
