@@ -2,9 +2,10 @@
 
 Models are those of the zoo (`graphs.zoo`) and of the development zoo (`scripts.trained_models`), float32. In the
 engine (`egraft:cpu`, no kernels of other libraries but BLAS) every node is in the largest set that a kernel can be
-made for. Each engine has a process of its own, which sleeps while another runs; one run of each makes a round. Ratios
-are of wall time within a round, medians with quartiles: how many times as long ONNX Runtime (all optimizations,
-spinning off) or the ONNX reference evaluator takes. Prints a table in Markdown.
+made for, unmeasured; with `--timings FILE` it runs what `egraft optimize --target egraft:cpu` makes of the model with
+that timing database. Each engine has a process of its own, which sleeps while another runs; one run of each makes a
+round. Ratios are of wall time within a round, medians with quartiles: how many times as long ONNX Runtime (all
+optimizations, spinning off) or the ONNX reference evaluator takes. Prints a table in Markdown.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from graphs.onnx_io import proto_bytes
+from optimizer import optimize
 from runtime import Session
 from scripts.bench_memory import in_largest_sets, model_of
 from scripts.bench_page import table
@@ -28,11 +30,16 @@ ENGINES = ("egraft", "onnxruntime", "reference")
 HEAD = ("model", "threads", "egraft ms", "onnxruntime ms", "ONNX Runtime / egraft", "reference / egraft", "rounds")
 
 
-def runner(engine: str, name: str, threads: int) -> Callable[[], Any]:
+def runner(engine: str, name: str, threads: int, timings: str) -> Callable[[], Any]:
     """A function that runs the model once."""
     graph, sizes, feeds = model_of(name)
     if engine == "egraft":
-        session = Session(in_largest_sets(graph, sizes), threads=threads)
+        if timings:
+            made = optimize(graph, target="egraft:cpu", threads=threads, timings=timings,
+                            dims={key: [size] for key, size in sizes.items()}).graph
+        else:
+            made = in_largest_sets(graph, sizes)
+        session = Session(made, threads=threads)
         return lambda: session.run(feeds)
     model = proto_bytes(graph)
     if engine == "onnxruntime":
@@ -49,10 +56,11 @@ def runner(engine: str, name: str, threads: int) -> Callable[[], Any]:
     return lambda: evaluator.run(None, feeds)
 
 
-def serve(connection: Connection, engine: str, name: str, threads: int) -> None:
+def serve(connection: Connection, engine: str, name: str, threads: int, timings: str) -> None:
     """Answer each message with the seconds of one run, until there is none."""
-    run = runner(engine, name, threads)
-    run()
+    run = runner(engine, name, threads, timings)
+    for _ in range(1 if engine == "reference" else 3):  # the first counts memory, the second notes what runs as one
+        run()
     connection.send(0.0)
     while connection.recv():
         start = time.perf_counter()
@@ -60,13 +68,13 @@ def serve(connection: Connection, engine: str, name: str, threads: int) -> None:
         connection.send(time.perf_counter() - start)
 
 
-def measured(name: str, threads: int, seconds: float, reference: bool) -> list[object]:
+def measured(name: str, threads: int, seconds: float, reference: bool, timings: str) -> list[object]:
     """A line of the table."""
     context = multiprocessing.get_context("spawn")
     ends: dict[str, Connection] = {}
     for engine in ENGINES if reference else ENGINES[:2]:
         ours, theirs = context.Pipe()
-        context.Process(target=serve, args=(theirs, engine, name, threads), daemon=True).start()
+        context.Process(target=serve, args=(theirs, engine, name, threads, timings)).start()
         ends[engine] = ours
     for end in ends.values():
         end.recv()
@@ -99,11 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=10.0, help="for each model and number of threads")
     parser.add_argument("--reference", action="store_true", help="beside the ONNX reference evaluator, too")
+    parser.add_argument("--timings", default="", metavar="FILE", help="optimize the models, with this database")
     given = parser.parse_args(arguments)
     lines = []
     for name in given.models:
         for threads in map(int, given.threads.split(",")):
-            lines.append(measured(name, threads, given.seconds, given.reference))
+            lines.append(measured(name, threads, given.seconds, given.reference, given.timings))
             print(*lines[-1], sep=" | ", flush=True)
     print(f"\n{table(HEAD, lines)}\n\nload of the machine at the end: {os.getloadavg()[0]:.1f}")
     return 0

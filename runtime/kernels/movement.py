@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from math import prod
 
 import numpy as np
 
@@ -34,8 +35,7 @@ def _transpose(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarr
 def _flatten(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     x, axis = given(inputs, 0), integer(attrs, "axis")
     axis = axis + x.ndim if axis < 0 else axis
-    rows_ = int(np.prod(x.shape[:axis], dtype=np.int64))
-    return [x.reshape(rows_, int(np.prod(x.shape[axis:], dtype=np.int64)))]
+    return [x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))]
 
 
 @kernel("Squeeze")

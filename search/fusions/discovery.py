@@ -1,8 +1,9 @@
 """Find the fusions of a graph: enumerate, generate, check and measure what is new, and choose.
 
 Candidates are taken in the order of what they may save. One that lies inside of another that was measured and is
-faster than its nodes is left alone: the larger one saves all that it could save, and more. What the budget leaves
-unmeasured is counted.
+faster than its nodes is left alone at first: the larger one saves all that it could save, and more. Where the larger
+one is not taken in the end, because it overlaps with another, it is looked at then. What the budget leaves unmeasured
+is counted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from cost_model.sizes import default_measure_sizes
@@ -28,6 +30,8 @@ from .labels import label_of
 from .measure import Measured, record, recorded
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
+INSIDE = "inside of others"
+MOST_ROUNDS = 4  # of looking at what lay inside of others and was left
 
 
 @dataclass
@@ -107,6 +111,7 @@ class Look:
     candidates: dict[str, _Candidate]
     sets: int
     cut: int
+    new: int = 0  # candidates that were tried for it
 
 
 def discover(graph: Graph, sizes: Mapping[str, int] | None = None, timings: Timings | None = None, *,
@@ -190,26 +195,39 @@ class Explorer:
         look = Look(graph, _unique(graph, enumeration, types, self._bodies), len(enumeration.groups), enumeration.cut)
         self._sets, self._cut = max(self._sets, look.sets), max(self._cut, look.cut)
         self._several = max(self._several, enumeration.several)
-        return look, self._tried(look)
+        measured = self._tried(look, frozenset())
+        for _ in range(MOST_ROUNDS):  # what lay inside of others that were not taken in the end
+            covered = {index for _, group in self._packed(look, measured) for index in group.nodes
+                       if not is_movement(look.graph.nodes[index])}
+            more = self._tried(look, covered, measured)
+            measured |= more
+            if all(each.gain == 0 for each in more.values()):
+                break
+        return look, measured
 
-    def _tried(self, look: Look) -> dict[str, Measured]:
+    def _tried(self, look: Look, covered: Collection[int],
+               known: Mapping[str, Measured] = MappingProxyType({})) -> dict[str, Measured]:
+        """What is found of candidates that have a place apart from the nodes that are `covered`, but for `known` ones;
+        not of those that lie inside of larger ones that are faster."""
         settled: dict[int, set[int]] = {}  # node -> numbers of the groups around it that are faster
         found: dict[str, Measured] = {}
-        number = new = 0
+        number = 0
         order = sorted(look.candidates.items(), key=lambda each: (-each[1].weight * len(each[1].groups), each[0]))
         for key, each in order:
+            if key in known or not any(set(group.nodes).isdisjoint(covered) for group in each.groups):
+                continue
             if key in self.refused:
                 self.seen[key] = "refused"
                 continue
             if _inside(each, settled):
-                self.seen.setdefault(key, "inside of others")
+                self.seen.setdefault(key, INSIDE)
                 continue
             fresh = key not in self._known
-            result = None if fresh and new >= self.budget.candidates else self._result(key, each.body)
+            result = None if fresh and look.new >= self.budget.candidates else self._result(key, each.body)
             if result is None:
                 self.seen.setdefault(key, "left for want of budget")
                 continue
-            new += fresh
+            look.new += fresh
             found[key] = result
             if result.gain > 0:
                 for group in each.groups:
@@ -241,15 +259,19 @@ class Explorer:
             self._faults.append(f"{' '.join(node.op for node in body.nodes)}: {found.note}")
         return found
 
-    def _chosen(self, look: Look, measured: Mapping[str, Measured]) -> Discovery:
+    @staticmethod
+    def _packed(look: Look, measured: Mapping[str, Measured]) -> list[tuple[str, Group]]:
+        """The groups that save most together, each with its signature."""
         places = [(key, group) for key in look.candidates if key in measured and measured[key].gain > 0
                   for group in look.candidates[key].groups]
         gains = [(group, measured[key].gain) for key, group in places]
         shared = {index for index, node in enumerate(look.graph.nodes) if is_movement(node)}
+        return [places[place] for place in packing_of(look.graph, gains, shared)]
+
+    def _chosen(self, look: Look, measured: Mapping[str, Measured]) -> Discovery:
         fusions: dict[str, Fusion] = {}
         placed: list[tuple[Fusion, Group]] = []
-        for place in packing_of(look.graph, gains, shared):
-            key, group = places[place]
+        for key, group in self._packed(look, measured):
             if key not in fusions:
                 fusions[key] = _fusion(key, look.candidates[key].body, measured[key], group.output)
             fusions[key].count += 1

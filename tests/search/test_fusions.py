@@ -23,7 +23,7 @@ from search.fusions.choose import best_packing, excluding
 from search.fusions.discovery import _unique
 from search.fusions.enumerate import enumerate_groups
 from search.fusions.labels import label_of
-from search.fusions.measure import measured_now, shapes_of
+from search.fusions.measure import Measured, measured_now, shapes_of
 from tests.fuzz.generator import generate
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -186,6 +186,27 @@ def test_equal_layers_share_their_candidates() -> None:
 def test_the_budget_of_candidates_is_kept_and_what_is_left_is_counted() -> None:
     found = discover(parse_graph(BLOCK), {"b": 1, "s": 8}, Timings(":memory:"), budget=FusionBudget(candidates=1))
     assert found.counts["measured"] == 1 and found.counts["left for want of budget"] > 0
+
+
+@needs_compiler
+def test_what_lies_in_a_set_that_is_not_taken_is_looked_at_in_the_end() -> None:
+    """The two best sets overlap: what the worse one would have covered besides is tried by itself."""
+    graph = parse_graph("""graph "g" opset 18 (x: float32[4, 6]) -> (y) {
+      a = Exp(x)
+      b = Sin(a)
+      c = Cos(b)
+      d = Tan(c)
+      y = Erf(d)
+    }""")
+    seconds = {("Exp", "Sin", "Cos"): 5.0, ("Cos", "Tan", "Erf"): 6.0, ("Exp", "Sin"): 1.0}
+
+    def attempt(body: Graph, exact: bool, threads: int) -> tuple[Measured, list[float]]:
+        gain = seconds.get(tuple(node.op for node in body.nodes), -1.0)
+        return Measured(10.0 - gain, 10.0, "faster" if gain > 0 else "slower"), [10.0 - gain] * 5
+
+    found = discover(graph, {}, Timings(":memory:"), attempt=attempt)
+    assert sorted(each.operators for each in found.fusions) == [
+        ("Cos", "Tan", "Erf"), ("Exp", "Sin")]
 
 
 @needs_compiler

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
@@ -120,6 +120,20 @@ class FusedKernel:
         except NotFusable:
             return None
         return call if all(one is other for one, other in zip(given, arrays)) else None
+
+    def bound(self, arrays: Sequence[np.ndarray], threads: int = 1, packs: Packs | None = None) -> Callable[[], None]:
+        """A function that runs the kernel on these arrays, without what a call does around the engine's part: as it is
+        among others (`runtime.joined`). Raises NotFusable."""
+        call, given = self._called(arrays, threads, packs or self._packs)
+        made = [np.empty(shape, dtype) for shape, dtype in call.plan.outputs]
+        outside = np.zeros(1, np.int64)
+        addresses = [*map(address_of, given), *self.held, *map(address_of, made), address_of(outside)]
+        kept = [given, made, outside]
+
+        def run(kept: object = kept) -> None:
+            call.run(addresses.copy())
+
+        return run
 
     def plan(self, *arrays: np.ndarray) -> Plan:
         """What a call with these arrays does."""
