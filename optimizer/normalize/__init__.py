@@ -16,7 +16,7 @@ from graphs.ir import Graph
 from graphs.onnx_io.functions import inline_functions
 from runtime.reproducible import is_reproducible
 
-from .branches import inline_constant_branches, narrow_branches
+from .branches import inline_constant_branches, narrow_branches, sink_constants
 from .cleanup import (
     drop_dead_nodes,
     drop_unused_outputs,
@@ -61,6 +61,8 @@ PASSES = (
     Named("drop-failing-branches", "An If one of whose branches gives a rank that fails afterwards becomes the other "
           "branch.", drop_failing_branches, infer_first=True),
     Named("narrow-branches", "Outputs of an If that nobody reads are removed from its branches.", narrow_branches),
+    Named("sink-constants", "A constant that one branch or loop body alone reads is stored there, where runtimes "
+          "prepare it when they load the model.", sink_constants),
     Named("drop-expands", "What broadcasts by itself needs no Expand before it.", drop_expands, infer_first=True),
     Named("merge-equal-nodes", "Equal operations on equal inputs are done once.", merge_equal_nodes),
 )  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from graphs.ir import Graph, NameSupply, Node
+from graphs.ir import Graph, NameSupply, Node, is_fused
 from graphs.operators import schema
 
 from .cleanup import drop_dead_nodes, reader_counts, replace_value
+
+MOST_SUNK = 4 << 20  # bytes of a constant: larger ones may lie in a file beside the model, from where they are mapped
 
 
 def inline_constant_branches(graph: Graph) -> list[str]:
@@ -54,6 +56,30 @@ def inline_branch(graph: Graph, node: Node, branch: Graph, names: NameSupply) ->
         identity = Node("Identity", (inner,), (out,), {}, "", names.fresh(f"{node.name or out}_identity"), version)
         graph.nodes.insert(graph.nodes.index(body.nodes[-1]) + 1 if body.nodes else position, identity)
     return list(body.nodes)
+
+
+def sink_constants(graph: Graph) -> list[str]:
+    """Put a constant that one nested graph alone reads into that graph; its name.
+
+    Runtimes prepare a graph's own weights when they load it. What a nested graph takes from around it they do not
+    prepare: ONNX Runtime's silero_vad (two branches) takes 4 % longer.
+    """
+    readers: dict[str, list[Graph | None]] = {name: [None] for name in graph.outputs}
+    for node in graph.nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(None)
+        for body in node.graphs:
+            own = None if node.is_opaque or is_fused(node) else body
+            for name in body.captured():
+                readers.setdefault(name, []).append(own)
+    moved: list[str] = []
+    for name in list(graph.constants):
+        reader, *others = readers.get(name, [None])
+        if reader is not None and not others and graph.constants[name].nbytes <= MOST_SUNK:
+            reader.constants[name] = graph.constants.pop(name)
+            moved.append(name)
+    inner = [body for node in graph.nodes if not node.is_opaque and not is_fused(node) for body in node.graphs]
+    return moved + [name for body in inner for name in sink_constants(body)]
 
 
 def _rename_definitions(body: Graph, renaming: dict[str, str], names: NameSupply) -> None:
