@@ -14,6 +14,12 @@ from runtime.codegen.c.check import fault
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
+
+@pytest.fixture(autouse=True)
+def threads_share_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products as small as those here are not worth a second thread."""
+    monkeypatch.setattr(tiles, "THREAD_WORK", 1 << 6)
+
 # Inputs with a shape each, the nodes, and whether all is done tile by tile.
 ATTENTION = "k = constant float32[] 0.25; p = MatMul(a, b); s = Mul(p, k); t = Add(s, m); y = Softmax(t)"
 FAMILIES = {
