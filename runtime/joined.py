@@ -107,7 +107,7 @@ class Stretch:
 
     def __call__(self, env: Environment) -> None:
         """Run it."""
-        data = [env[slot] for slot in self.data]
+        data = [each if isinstance(each := env[slot], np.ndarray) else np.asarray(each) for slot in self.data]
         key = (*[(each.shape, each.strides, each.dtype) for each in data],
                *[id(env[slot]) for slot in self.known if env[slot].nbytes <= MOST_BYTES])
         record = self.records.get(key)

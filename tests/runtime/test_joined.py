@@ -154,3 +154,22 @@ def test_arena_of_a_stretch_holds_what_is_live() -> None:
         session.run(draw(graph, 0, dims))
     most = max(record.arena + sum(record.made) for record in records(session))
     assert most <= 1.1 * memory_order(graph, dims).peak
+
+
+def test_scalars_of_numpy_are_read_as_arrays() -> None:
+    """Gather by a number gives one; a kernel read its memory where an array has a pointer, and crashed."""
+    text = """graph "scalar" opset 18 (s: int64[n], x: float32[3]) -> (y, z) {
+      zero = constant int64[] 0
+      rate = constant int64[] 16000
+      g = Gather(s, zero, axis=0)
+      e = Equal(g, rate)
+      n = Neg(x)
+      y = Where(e, x, n)
+      z = Exp(y)
+    }"""
+    graph = parse_graph(text)
+    groups = [Group((place,), node.outputs[0], ()) for place, node in enumerate(graph.nodes) if node.op != "Gather"]
+    session = Session(fuse(graph, groups), threads=1)
+    for rate in (16000, 8000, 16000, 16000):
+        feeds = {"s": np.array([rate, 1]), "x": np.arange(3, dtype=np.float32)}
+        same(session.run(feeds), one_by_one(graph, feeds) | {"z": session.run(feeds)["z"]})

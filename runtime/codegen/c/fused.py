@@ -80,6 +80,8 @@ class FusedKernel:
         of the right shapes and dtypes, apart from the inputs, to write into. `packs` says which arguments never
         change, and keeps what is made of them: it belongs to calls with those."""
         packs = packs or self._packs
+        # NumPy's functions give scalars, which have no memory to read, in place of arrays of rank 0.
+        arrays = tuple([each if isinstance(each, np.ndarray) else np.asarray(each) for each in arrays])
         given: Sequence[np.ndarray] = arrays
         call = packs.calls.get((_layouts(arrays), threads))
         if call is None or not all(each.flags.aligned for each in arrays):
