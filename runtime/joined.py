@@ -200,6 +200,10 @@ class Notes:
             if slot not in self.places:  # a constant
                 self._put(slot, each, ("fixed", 0, address_of(each)))
         if step.kind == SETTLED:
+            # A large one is not kept: it is no part of the key, and another array in each run.
+            if any(each.nbytes > MOST_BYTES for slot, each in zip(step.reads, read)
+                   if slot not in self.stretch.constants):
+                return False
             for slot, each in zip(step.writes, written):
                 self._put(slot, each, ("fixed", 0, address_of(each)))
             return all(each.nbytes <= MOST_BYTES for each in written)

@@ -102,7 +102,8 @@ class Program:
             function = prepare(node, context, self.graph.types)
             if index in settled:
                 self._kept.update(writes)
-                step = _general_step(remembering(node, function), reads, writes)
+                own = [place for place, name in enumerate(node.inputs) if name in self.graph.constants]
+                step = _general_step(remembering(node, function, own), reads, writes)
             else:
                 step = _step(node, function, reads, writes, dying, context)
             unread = {slot for slot in writes if slot not in last and slot not in kept}

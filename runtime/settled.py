@@ -7,7 +7,7 @@ it has seen gives what it gave then. Nothing is inferred about sizes: what a nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,8 +34,11 @@ def settled_nodes(graph: Graph) -> set[int]:
     return found
 
 
-def remembering(node: Node, function: NodeFunction) -> NodeFunction:
-    """The function of such a node, which keeps what it gave."""
+def remembering(node: Node, function: NodeFunction, constants: Collection[int] = ()) -> NodeFunction:
+    """The function of such a node, which keeps what it gave. `constants`: places of its inputs that are constants.
+
+    Where another operand is too large to be kept, it is computed anew in each run, and so is this.
+    """
     # With its operands: while they live, their ids are theirs.
     kept: dict[Any, tuple[Sequence[Any], Sequence[Any]]] = {}
     of_sizes = node.op in _OF_SIZES and not node.domain
@@ -46,7 +49,9 @@ def remembering(node: Node, function: NodeFunction) -> NodeFunction:
         if known is not None:
             return known[1]
         found = [np.asarray(value) if isinstance(value, np.generic) else value for value in function(values)]
-        if all(isinstance(value, np.ndarray) and value.nbytes <= MOST_BYTES for value in found):
+        lasting = of_sizes or all(value is None or value.nbytes <= MOST_BYTES for place, value in enumerate(values)
+                                  if place not in constants)
+        if lasting and all(isinstance(value, np.ndarray) and value.nbytes <= MOST_BYTES for value in found):
             if len(kept) >= MOST_KEPT:
                 kept.clear()
             kept[key] = (() if of_sizes else tuple(values)), found

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-from graphs import zoo
+from graphs import load, zoo
 from graphs.errors import ExecutionFailed
 from graphs.ir import Graph
 from graphs.text import parse_graph
@@ -173,3 +174,38 @@ def test_scalars_of_numpy_are_read_as_arrays() -> None:
     for rate in (16000, 8000, 16000, 16000):
         feeds = {"s": np.array([rate, 1]), "x": np.arange(3, dtype=np.float32)}
         same(session.run(feeds), one_by_one(graph, feeds) | {"z": session.run(feeds)["z"]})
+
+
+def test_small_values_of_large_ones_that_follow_from_sizes_are_not_stale() -> None:
+    """The large one is no part of what a stretch is known by, though what is read of it changes with the sizes."""
+    graph = parse_graph("""graph "stale" opset 18 (x: float32[n, 4], w: float32[4096]) -> (z) {
+      zero = constant int64[] 0
+      many = constant int64[1] [100000]
+      s = Shape(x)
+      f = Cast(s, to=1)
+      g = Gather(f, zero, axis=0)
+      big = Expand(g, many, shape=[100000])
+      sums = CumSum(w, zero, axis=0)
+      part = Slice(big, starts=[0], ends=[4096], axes=[0])
+      neg = Neg(part)
+      a = Exp(sums)
+      b = Add(a, neg)
+      z = Sin(b)
+    }""")
+    groups = [Group((place,), node.outputs[0], ()) for place, node in enumerate(graph.nodes)
+              if node.op in ("Exp", "Add", "Sin")]
+    fused = fuse(graph, groups)
+    session = Session(fused, threads=1)
+    for n in (3, 3, 3, 5, 5, 7, 3, 5):
+        feeds = {"x": np.zeros((n, 4), np.float32), "w": np.zeros(4096, np.float32)}
+        same(session.run(feeds), one_by_one(fused, feeds))
+
+
+def test_a_pool_whose_size_is_not_inferred_has_no_kernel() -> None:
+    node = onnx.helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1], strides=[2], ceil_mode=1)
+    made = onnx.helper.make_graph([node], "g", [onnx.helper.make_tensor_value_info("x", 1, [1, 2, 7])],
+                                  [onnx.helper.make_tensor_value_info("y", 1, [None] * 3)])
+    model = onnx.helper.make_model(made, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9)
+    graph = load(model.SerializeToString())
+    feeds = {"x": np.arange(14, dtype=np.float32).reshape(1, 2, 7)}
+    same(Session(fuse(graph, [Group((0,), "y", ())])).run(feeds), Session(graph).run(feeds))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -54,8 +56,8 @@ def test_only_what_reads_sizes_and_constants_is_settled() -> None:
 def test_it_is_computed_once_for_each_set_of_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
-    def counted(node: Node, function: NodeFunction) -> NodeFunction:
-        return settled.remembering(node, lambda values: calls.append(node.op) or function(values))
+    def counted(node: Node, function: NodeFunction, constants: list[int]) -> NodeFunction:
+        return settled.remembering(node, lambda values: calls.append(node.op) or function(values), constants)
 
     plain = Session(graph_of(HEADS))
     monkeypatch.setattr(program, "remembering", counted)
@@ -95,3 +97,25 @@ def test_random_numbers_are_drawn_each_time() -> None:
     session = Session(graph_of(NOISE), seed=1)
     one, two = (session.run({"x": np.zeros(9, np.float32)})["y"] for _ in range(2))
     assert (one != two).any()
+
+
+def test_what_is_computed_from_a_large_result_is_not_kept_with_it() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[n]) -> (y) {
+      s = Shape(x)
+      big = ConstantOfShape(s)
+      y = ReduceSum(big, axes=[0])
+    }""")
+    size = settled.MOST_BYTES // 4 + 1
+    results: list[weakref.ref[np.ndarray]] = []
+    plain = settled.settled_nodes(graph)
+    assert len(plain) == 3
+
+    def make(values: list[np.ndarray]) -> list[np.ndarray]:
+        made = [np.zeros(size, np.float32)]
+        results.append(weakref.ref(made[0]))
+        return made
+
+    total = settled.remembering(graph.nodes[2], lambda values: [values[0].sum(keepdims=True)])
+    for _ in range(5):
+        total(make([]))
+    assert all(each() is None for each in results)

@@ -211,6 +211,8 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
         values = Values.of(graph, shapes, strides or {})
     except EgraftError as reason:
         raise NotFusable(str(reason)) from reason
+    if any(name not in values.shapes for name in graph.outputs):
+        raise NotFusable("an output of unknown size")
     if any(0 in shape for shape in values.shapes.values()):
         raise NotFusable("a tensor without elements")
     held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
