@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
+from . import interrupts
+
 INTERRUPTED = 130
 
 
@@ -27,10 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             found.loading = False
             status = parse(sys.argv[1:] if arguments is None else arguments)
-            if not found.interrupted:  # the parser makes a status of a KeyboardInterrupt
+            if not interrupts.seen():  # the parser makes a status of a KeyboardInterrupt
                 return status
         except (KeyboardInterrupt, Exception) as error:
-            if not found.interrupted and not isinstance(error, KeyboardInterrupt):
+            if not interrupts.seen() and not isinstance(error, KeyboardInterrupt):
                 raise
     print("egraft: interrupted", file=sys.stderr)
     return INTERRUPTED
@@ -41,14 +43,13 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self.loading = True
-        self.interrupted = False  # libraries turn a KeyboardInterrupt into errors of their own
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler of SIGINT."""
         if self.loading:  # nothing is written yet, and modules that load report an exception in their own ways
             os.write(2, b"egraft: interrupted\n")
             os._exit(INTERRUPTED)
-        self.interrupted = True
+        interrupts.note()
         raise KeyboardInterrupt
 
 
@@ -56,6 +57,7 @@ class _Interrupts:
 def _interrupts() -> Iterator[_Interrupts]:
     """Take over from Python's own handler, if that is the one in place."""
     found = _Interrupts()
+    interrupts.forget()
     ours = (threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGINT) is signal.default_int_handler)
     if ours:

@@ -17,6 +17,7 @@ from graphs.errors import InvalidInput, InvalidOption, UnreadableFile, Validatio
 from graphs.ir import Graph
 from graphs.wording import counted
 
+from . import interrupts
 from .options import Options, check_threads
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
 
     with terminal_progress(quiet) as progress:
         result = optimize_file(model, options, progress)
+    interrupts.check()
     result.save(out)
     if trace is not None:
         result.trace.save(trace)

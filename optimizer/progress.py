@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import interrupts
+
 # Shares of the whole by experience, so that a bar moves evenly.
 STAGES = {"load": 0.02, "normalize": 0.08, "saturate": 0.3, "measure": 0.6, "extract": 0.65, "build": 0.7,
           "finalists": 0.85, "recompute": 0.92, "validate": 0.97, "report": 0.99, "buckets": 0.99, "done": 1.0}
@@ -42,7 +44,8 @@ class Clock:
     stages: list[dict[str, Any]] = field(default_factory=list)
 
     def enter(self, stage: str, text: str = "", best: float | None = None) -> None:
-        """A stage begins; the one before it ends."""
+        """A stage begins; the one before it ends. Raises KeyboardInterrupt where one was lost in the one before."""
+        interrupts.check()
         now = time.monotonic() - self.start
         if self.stages and "seconds" not in self.stages[-1]:
             self.stages[-1]["seconds"] = round(now - self.stages[-1]["at"], 4)

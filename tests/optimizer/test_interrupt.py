@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from graphs import save
 from graphs.text import parse_graph
+from optimizer import interrupts
+from optimizer.command_line import _Interrupts
+from optimizer.progress import Clock
 
 # What the console script does, with a sign that the interpreter has started (before that nothing can be caught).
 SCRIPT = """
@@ -45,3 +49,21 @@ def test_interrupt(delay: float, tmp_path: Path) -> None:
     errors = process.communicate(timeout=60)[1].decode()
     assert (process.returncode, errors) == (130, "egraft: interrupted\n")
     assert not list((tmp_path / "results").iterdir())
+
+
+def test_an_interrupt_that_was_lost_ends_the_run_at_the_next_stage() -> None:
+    clock = Clock()
+    clock.enter("load")
+    try:
+        with suppress(KeyboardInterrupt):  # as a callback out of C does
+            _Interrupts.handle(_loaded(), signal.SIGINT, None)
+        with pytest.raises(KeyboardInterrupt):
+            clock.enter("normalize")
+    finally:
+        interrupts.forget()
+
+
+def _loaded() -> _Interrupts:
+    found = _Interrupts()
+    found.loading = False
+    return found
