@@ -65,5 +65,6 @@ def _interrupts() -> Iterator[_Interrupts]:
     try:
         yield found
     finally:
+        interrupts.forget()  # what comes after this command was not interrupted
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -20,9 +20,9 @@ import numpy as np
 from .arena import Span, arrange
 from .codegen.c.launch import address_of, at, first_line, workspace
 from .codegen.c.native import engine
+from .program import Environment, owners
 from .settled import MOST_BYTES
 
-Environment = list[Any]
 PLAIN, FUSED, SETTLED, VIEW = range(4)  # what a step is here
 MOST_RECORDS = 8  # sets of sizes
 LEAST = 2  # kernels that are worth it
@@ -139,7 +139,7 @@ class Stretch:
 
     def _note(self, env: Environment, key: Any, data: Sequence[np.ndarray]) -> None:
         """Run it step by step, and note what runs as one from now on; or in which parts, where a step cannot."""
-        notes = Notes(self, data, [env[slot] for slot in self.known])
+        notes = Notes(self, data, [each for slot in self.known if (each := env[slot]).nbytes <= MOST_BYTES])
         if len(self.records) >= MOST_RECORDS:
             self.records.clear()
         for number, step in enumerate(self.steps):
@@ -174,7 +174,7 @@ class Notes:
 
     stretch: Stretch
     data: Sequence[np.ndarray]
-    known: Sequence[np.ndarray]
+    known: Sequence[np.ndarray]  # by whose ids the record is found: they stay
     places: dict[int, Place] = field(default_factory=dict)  # of slots
     layouts: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     kept: dict[int, np.ndarray] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class Notes:
 
     def _view(self, step: Planned, source: np.ndarray, written: Sequence[np.ndarray]) -> bool:
         kind, number, start = self.places[step.reads[0]]
-        if any(_owner(each) is not _owner(source) for each in written):
+        if any(owners(each)[0] is not owners(source)[0] for each in written):
             return False
         for slot, each in zip(step.writes, written):
             self._put(slot, each, (kind, number, start + address_of(each) - address_of(source)))
@@ -310,12 +310,6 @@ class Notes:
                 found.append(step)
                 slots.update(step.reads)
         return found[::-1]
-
-
-def _owner(value: np.ndarray) -> np.ndarray:
-    while isinstance(value.base, np.ndarray):
-        value = value.base
-    return value
 
 
 def joined(steps: Sequence[Planned], constants: set[int], settled: set[int],

@@ -70,7 +70,7 @@ class Program:
         self.steps: list[tuple[Step, tuple[int, ...]]] = []
         self.nodes: list[Node | None] = []  # of each step; None loads a constant
         self._kept: set[int] = set()  # slots of values that outlive a run
-        self._runs: list[tuple[Step, tuple[int, ...], int]] = []  # steps as they run, with their places; or as they are
+        self._runs: list[tuple[Step, tuple[int, ...], int]] = []  # steps, or several as one; with places
         self._made_of: list[tuple[Any, ...]] = []  # of each step: slots read, written and dying; name and constant
         self._build(context)
 
@@ -110,11 +110,15 @@ class Program:
             frees = tuple(sorted(dying | unread))
             self._add(step, node, frees, (reads, writes, dying))
             functions.append(function)
-        if plain and any(node.domain == FUSED_DOMAIN for node in self.graph.nodes):
-            self._join(functions, settled)
         for name in self.graph.outputs:
             if name in waiting:
                 self._add_constant(name, waiting.pop(name))
+        self._runs = self._one_by_one()
+        if plain and any(node.domain == FUSED_DOMAIN for node in self.graph.nodes):
+            self._join(functions, settled)
+
+    def _one_by_one(self) -> list[tuple[Step, tuple[int, ...], int]]:
+        return [(step, frees, place) for place, (step, frees) in enumerate(self.steps)]
 
     def _join(self, functions: Sequence[NodeFunction], settled: set[int]) -> None:
         """Run fused nodes that follow each other as one."""
@@ -158,6 +162,7 @@ class Program:
         other._lazy_constants = context.hooks.constant
         other.steps = [(other._again(step, node, made_of, context, differs), frees) for (step, frees), node, made_of
                        in zip(self.steps, self.nodes, self._made_of, strict=True)]
+        other._runs = other._one_by_one()
         return other
 
     def _again(self, step: Step, node: Node | None, made_of: tuple[Any, ...], context: Context,
@@ -189,9 +194,8 @@ class Program:
         """The output values. They may be inputs, captured values, constants or views: see `Session.run`."""
         env = self._start(values)
         index = 0
-        runs = self._runs or [(step, frees, place) for place, (step, frees) in enumerate(self.steps)]
         try:
-            for step, frees, index in runs:  # noqa: B007 - the handler reads it
+            for step, frees, index in self._runs:  # noqa: B007 - the handler reads it
                 step(env)
                 for slot in frees:
                     env[slot] = None

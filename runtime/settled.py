@@ -7,7 +7,7 @@ it has seen gives what it gave then. Nothing is inferred about sizes: what a nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ import numpy as np
 from graphs.ir import Graph, Node, is_fused
 from graphs.operators import is_pure
 
-NodeFunction = Callable[[Sequence[Any]], Sequence[Any]]
+from .execute import NodeFunction
+
 MOST_BYTES = 1 << 18  # of one result that is kept; larger ones are computed each time
 MOST_KEPT = 8  # results of one node
 _OF_SIZES = ("Shape", "Size")
@@ -49,12 +50,17 @@ def remembering(node: Node, function: NodeFunction, constants: Collection[int] =
         if known is not None:
             return known[1]
         found = [np.asarray(value) if isinstance(value, np.generic) else value for value in function(values)]
-        lasting = of_sizes or all(value is None or value.nbytes <= MOST_BYTES for place, value in enumerate(values)
+        lasting = of_sizes or all(value is None or _is_kept(value) for place, value in enumerate(values)
                                   if place not in constants)
-        if lasting and all(isinstance(value, np.ndarray) and value.nbytes <= MOST_BYTES for value in found):
+        if lasting and all(map(_is_kept, found)):
             if len(kept) >= MOST_KEPT:
                 kept.clear()
             kept[key] = (() if of_sizes else tuple(values)), found
         return found
 
     return call
+
+
+def _is_kept(value: Any) -> bool:
+    """Sequences are not."""
+    return isinstance(value, np.ndarray) and value.nbytes <= MOST_BYTES

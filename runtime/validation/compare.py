@@ -2,8 +2,9 @@
 
 For `rounding` the noise of an element is the largest of what was seen of the original itself: its distance from its
 own float64 twin, and how far it moves when inputs and weights move by one ulp. Single elements are lucky now and
-then, so the noise is at least the level of its row and column (`local_level`). On top come a few ulps of the
-element's size.
+then, so the noise is at least the level of its row and column (`levels`). On top come a few ulps of the
+element's size, or of the level of sizes around it; where both graphs run in float64, of its own size alone, since
+there is no rounding but that of constants which only one of them has.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import numpy as np
 
 from graphs import dtypes
 
+from .levels import Levels, local_level
 from .report import OutputCheck
 
 MEAN_FACTOR, MEAN_ULPS = 4.0, 4.0  # root mean square over the tensor
 PEAK_FACTOR, PEAK_ULPS = 10.0, 8.0  # every single element
 WIDE_MEAN_ULPS, WIDE_PEAK_ULPS = 0.5, 2.0  # of float32, where both graphs run in float64
-GROUP = 8  # a row or column of fewer elements says nothing about noise
+WIDE_LEVEL_ULPS = 2.0**-21  # of float32, of the level: more than float64 rounds
 MEANINGFUL = 0.25  # allowed error beyond this part of the output's size: the element counts as not compared
 EDGE_ULPS = 64.0  # so near to the largest number, rounding decides whether it is infinite
 FLIPS_FACTOR, FLIPS_SHARE = 4.0, 1e-5  # discrete places that are not pinned: elements that may jump
@@ -179,8 +181,8 @@ def _compare_tolerance(name: str, a: np.ndarray, b: np.ndarray, terms: Terms) ->
     else:
         classes_a, classes_b = _classes(wide_a), _classes(wide_b)
     finite = (classes_a == 0) & (classes_b == 0)
-    if atol is None:
-        atol = rtol * float(np.sqrt(np.mean(np.abs(wide_a[finite]) ** 2))) * 0.1 if bool(finite.any()) else 0.0
+    sizes = np.where(finite, np.abs(wide_a), 0.0)
+    least = atol if atol is not None else rtol * 0.1 * _levels(sizes, finite, terms).whole(sizes)
     wrong = classes_a != classes_b
     if terms.exactness == "finite":
         wrong &= classes_a == 0
@@ -189,7 +191,7 @@ def _compare_tolerance(name: str, a: np.ndarray, b: np.ndarray, terms: Terms) ->
     if bool(wrong.any()):
         return _not_finite(name, a, b, wrong)
     error = np.abs(np.where(finite, wide_a, 0.0) - np.where(finite, wide_b, 0.0))
-    allowed = atol + rtol * np.where(finite, np.abs(wide_a), 0.0)
+    allowed = least + rtol * sizes
     return _worst(name, error, np.maximum(allowed, 1e-300), finite, a, b, "the original")
 
 
@@ -215,47 +217,21 @@ def _worst(name: str, error: np.ndarray, allowed: np.ndarray, compared: np.ndarr
     return check
 
 
-def local_level(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """How large the usable values are around each element: level of its row times level of its column by that of
-    all, but no less than the quieter of the two (where a few huge values make up the level of all).
-
-    Rows are the last axis (more of them where it is short), so that channels and tokens that differ in size keep a
-    level each. Groups of few usable elements count as the whole.
-    """
-    count = int(usable.sum())
-    if not count:
-        return np.zeros(values.shape)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = values * values
-        total = float(squares.sum() / count)
-        width = 1
-        for size in reversed(values.shape):
-            width *= size
-            if width >= GROUP:
-                break
-        if width < GROUP or total == 0 or not np.isfinite(total):
-            return np.full(values.shape, np.sqrt(total))
-        table, counted = squares.reshape(-1, width), usable.reshape(-1, width)
-        rows, columns = (_level_along(table, counted, axis, total) for axis in (1, 0))
-        levels = np.sqrt(np.maximum(rows * (columns / total), np.minimum(rows, columns)))
-        return np.broadcast_to(levels, table.shape).reshape(values.shape)
+def _levels(sizes: np.ndarray, usable: np.ndarray, terms: Terms) -> Levels:
+    """Of an output. Special values are few and of all sizes, and cancel where ordinary ones would not: one part."""
+    return Levels.of(sizes, usable, not (terms.special or terms.huge))
 
 
-def _level_along(table: np.ndarray, counted: np.ndarray, axis: int, total: float) -> np.ndarray:
-    count = counted.sum(axis=axis, keepdims=True)
-    return np.where(count >= GROUP, table.sum(axis=axis, keepdims=True) / np.maximum(count, 1), total)
-
-
-def _noise(reference: np.ndarray, others: Sequence[np.ndarray], usable: np.ndarray, jumps: bool) -> np.ndarray:
+def _noise(reference: np.ndarray, others: Sequence[np.ndarray], levels: Levels, jumps: bool) -> np.ndarray:
     """How far the original's own variations are from it, element by element; at least the local level."""
-    largest = np.zeros(reference.shape)
+    largest, usable = np.zeros(reference.shape), levels.usable
     for other in others:
         distance = np.abs(other.astype(np.float64) - reference)
         largest = np.maximum(largest, np.where(usable & np.isfinite(distance), distance, 0.0))
     level = largest
     if jumps and largest.size:  # a few jumps must not raise everybody's level
         level = np.minimum(largest, 4 * np.median(largest[usable]) if bool(usable.any()) else 0.0)
-    return np.maximum(largest, local_level(level, usable))
+    return np.maximum(largest, levels.local(level))
 
 
 def _least(dtype: np.dtype, terms: Terms) -> float:
@@ -290,19 +266,20 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
         usable[...] = False
     error = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, reference, 0.0)), 0.0)
     size = np.where(usable, np.abs(a), 0.0)
-    noise = _noise(np.where(usable, a, 0.0), samples, usable, terms.jumps)
+    levels = _levels(size, usable, terms)
+    noise = _noise(np.where(usable, a, 0.0), samples, levels, terms.jumps)
     if s.wide is None:
         noise = noise * BLIND_FACTOR
     if terms.special:
         noise = noise * SPECIAL_FACTOR
-    scale = np.maximum(size, local_level(size, usable))
+    scale = np.maximum(size, levels.local(size))
     if s.wide is None:
         scale = np.maximum(scale, terms.size)
     floor = _least(s.original.dtype, terms)
-    check = _judge(name, error, noise, scale * eps + floor, usable, s, against, terms)
+    check = _judge(name, error, noise, scale * eps + floor, levels, s, against, terms)
     check.share += float(np.mean(agreed)) if agreed.size else 0.0
     if check.ok and reference is not a and not terms.huge:
-        near = NEAR_FACTOR * _noise(np.where(usable, a, 0.0), s.moved, usable, False) + floor + (
+        near = NEAR_FACTOR * _noise(np.where(usable, a, 0.0), s.moved, levels, False) + floor + (
             NEAR_ULPS * max(eps, terms.coarse) * np.maximum(scale, terms.size))
         distance = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, a, 0.0)), 0.0)
         moved_off = _worst(name, distance, near, usable, s.original, s.optimized, "the original")
@@ -314,10 +291,12 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
     return check
 
 
-def _judge(name: str, error: np.ndarray, noise: np.ndarray, ulp: np.ndarray, usable: np.ndarray, s: Samples,
+def _judge(name: str, error: np.ndarray, noise: np.ndarray, ulp: np.ndarray, levels: Levels, s: Samples,
            against: str, terms: Terms, mean_ulps: float = MEAN_ULPS, peak_ulps: float = PEAK_ULPS) -> OutputCheck:
+    usable = levels.usable
     peak = PEAK_FACTOR * noise + peak_ulps * ulp
     check = _worst(name, error, peak, usable, s.original, s.optimized, against)
+    check.neighbours = levels.neighbours(check.at) if check.at is not None else 0
     if terms.jumps and not check.ok:
         jumped = usable & (error > peak)
         if jumped.sum() <= _flips_allowed(s, peak, usable):
@@ -338,9 +317,8 @@ def _judge(name: str, error: np.ndarray, noise: np.ndarray, ulp: np.ndarray, usa
     elif level > check.ratio:
         typical = float(np.sqrt(np.mean(error[usable] ** 2)))
         check.ratio, check.error, check.allowed, check.at = level, typical, typical / level if level else 0.0, None
-    with np.errstate(over="ignore"):
-        size = float(np.sqrt(np.mean(np.abs(s.original[usable].astype(np.float64)) ** 2)))
-    check.share = float(np.mean(usable & (peak <= MEANINGFUL * size))) if size else check.share
+    size = levels.whole(np.where(usable, np.abs(s.original.astype(np.float64)), 0.0))
+    check.share = float(np.mean(usable & (peak <= MEANINGFUL * size))) if bool(size.any()) else check.share
     return check
 
 
@@ -368,14 +346,16 @@ def _compare_wide(name: str, s: Samples, terms: Terms) -> OutputCheck:
         return _not_finite(name, a, b, wrong)
     error = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, a, 0.0)), 0.0)
     size = np.where(usable, np.abs(a), 0.0)
-    noise = np.maximum(_noise(np.where(usable, a, 0.0), s.wide_moved, usable, terms.jumps),
-                       _noise(np.where(usable, b, 0.0), s.wide_other_moved, usable, terms.jumps))
+    levels = _levels(size, usable, terms)
+    noise = np.maximum(_noise(np.where(usable, a, 0.0), s.wide_moved, levels, terms.jumps),
+                       _noise(np.where(usable, b, 0.0), s.wide_other_moved, levels, terms.jumps))
     if terms.special:
         noise = noise * SPECIAL_FACTOR
-    scale = np.maximum(size, local_level(size, usable))
+    level = levels.local(size)
+    scale = np.maximum(size, level if terms.special or terms.huge else WIDE_LEVEL_ULPS * level)
     tiny = _least(s.original.dtype, terms)
     both = Samples(a, b, s.wide_moved)
-    return _judge(name, error, noise, scale * _FLOAT32_EPS + tiny, usable, both, "the original, both in float64",
+    return _judge(name, error, noise, scale * _FLOAT32_EPS + tiny, levels, both, "the original, both in float64",
                   terms, WIDE_MEAN_ULPS, WIDE_PEAK_ULPS)
 
 

@@ -15,7 +15,8 @@ class OutputCheck:
 
     `error` and `allowed` belong to the element that came nearest to its limit or went furthest beyond, `ratio` is
     the first by the second. `against` says what the error was measured from. `share` is the part of the elements
-    that could be compared: the original itself is stable there.
+    that could be compared: the original itself is stable there. `neighbours` is the number of elements of its order of
+    magnitude (see `levels`).
     """
 
     name: str
@@ -26,6 +27,7 @@ class OutputCheck:
     against: str = "the original"
     share: float = 1.0
     elements: int = 0
+    neighbours: int = 0
     reason: str = ""
     round: int = -1
     at: tuple[int, ...] | None = None

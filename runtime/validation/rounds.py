@@ -20,7 +20,8 @@ from ..execute import Context
 from ..feeds import draw
 from ..session import check_feeds
 from .changes import Changes, changes, fold
-from .compare import GROUP, Samples, Terms, compare
+from .compare import Samples, Terms, compare
+from .levels import GROUP, Levels
 from .pins import DISCRETE, OPAQUE, ORDER_ONLY, RANDOM, Journal, Pins, Unpinnable, node_function, tainted
 from .report import OutputCheck, Round
 from .twins import EXTENDS, NARROW, TINY, Twin, TwinProgram, coarsest_epsilon, has_any
@@ -29,9 +30,9 @@ LARGE_BYTES = 8 << 20  # weights and values beyond this: one moved run, float64 
 LARGE_NODES = 2000  # likewise
 # How far an element moves is seen by few runs at first; near a steep place (a root near 0, say) these
 # may be lucky. Before a graph fails there are this many: what is wrong stays wrong, whatever else is seen to move.
-# So may be the runs in float64 where a tensor has no eight elements (`GROUP`) that would say how much its neighbours
-# move: a rounded weight fl(k w) is off by u |k w| at most (u is half an ulp; Higham, Accuracy and Stability of
-# Numerical Algorithms, 2nd edition, theorem 2.2), a sum over x fl(k w) by u sum(|x k w|), and a moved run gives
+# So may be the runs in float64 where there are no eight elements (`GROUP`) of one size that would say how much their
+# neighbours move: a rounded weight fl(k w) is off by u |k w| at most (u is half an ulp; Higham, Accuracy and Stability
+# of Numerical Algorithms, 2nd edition, theorem 2.2), a sum over x fl(k w) by u sum(|x k w|), and a moved run gives
 # 2 u |sum(+-x k w)| with signs by chance: of a sum of few terms, nearly nothing now and then.
 MORE_MOVED = 8
 SLOW_BYTES, SLOW_NODES = 4 << 20, 300
@@ -272,7 +273,7 @@ class Comparison:
         if variations and not all(check.ok for check in checks):
             variations.update(self._moved(named, seeds))
             checks = self._compare_all(original, other, variations, terms)
-        few = [not check.ok and check.elements < GROUP for check in checks]
+        few = [not check.ok and 0 < check.neighbours < GROUP for check in checks]
         if variations.get("other") is not None and any(few):
             variations.update(self._moved_wide(named, seeds))
             again = self._compare_all(original, other, variations, terms)
@@ -422,13 +423,12 @@ def _is_nan(value: Any) -> bool:
 
 
 def _size(value: Any) -> float:
-    """Root mean square of the finite elements, 0 for what is no array of floats."""
+    """Root mean square of the finite elements that are no outliers, 0 for what is no array of floats."""
     if not _is_float(value):
         return 0.0
-    wide = np.asarray(value, np.float64)
-    finite = wide[np.isfinite(wide)]
-    with np.errstate(over="ignore"):
-        size = float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
+    sizes = np.abs(np.atleast_1d(np.asarray(value, np.float64)))
+    finite = np.isfinite(sizes)
+    size = Levels.of(np.where(finite, sizes, 0.0), finite).ordinary(np.where(finite, sizes, 0.0))
     return size if np.isfinite(size) else 0.0
 
 

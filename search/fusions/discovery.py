@@ -30,7 +30,6 @@ from .labels import label_of
 from .measure import Measured, record, recorded
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
-INSIDE = "inside of others"
 MOST_ROUNDS = 4  # of looking at what lay inside of others and was left
 
 
@@ -162,14 +161,13 @@ class Explorer:
         reason = unavailable()
         if reason is not None:
             return Discovery(graph, [], [], {}, note=reason)
-        look, measured = self._explore(graph, sizes)
-        return self._chosen(look, measured)
+        return self._discovery(*self._explore(graph, sizes))
 
     def faster(self, graph: Graph, sizes: Mapping[str, int] | None = None) -> list[tuple[Group, Measured]]:
         """All groups of a graph that were measured to be faster as one kernel."""
         if unavailable() is not None:
             return []
-        look, measured = self._explore(graph, sizes)
+        look, measured, _ = self._explore(graph, sizes)
         return [(group, found) for key, found in measured.items() if found.gain > 0
                 for group in look.candidates[key].groups]
 
@@ -188,22 +186,25 @@ class Explorer:
         return {"counts": self.counts, "impossible": sorted_counts(self._impossible), "faults": list(self._faults),
                 "note": unavailable() or ""}
 
-    def _explore(self, graph: Graph, sizes: Mapping[str, int] | None) -> tuple[Look, dict[str, Measured]]:
-        """The candidates of a graph, and what is known of those that were worth trying."""
+    def _explore(self, graph: Graph, sizes: Mapping[str, int] | None) -> tuple[
+            Look, dict[str, Measured], list[tuple[str, Group]]]:
+        """The candidates of a graph, what is known of those that were worth trying, and the groups that save most."""
         types = with_sizes(graph, default_measure_sizes(graph) if sizes is None else sizes)
         enumeration = enumerate_groups(graph, types, self.budget.most_per_root, self.budget.most_nodes)
         look = Look(graph, _unique(graph, enumeration, types, self._bodies), len(enumeration.groups), enumeration.cut)
         self._sets, self._cut = max(self._sets, look.sets), max(self._cut, look.cut)
         self._several = max(self._several, enumeration.several)
         measured = self._tried(look, frozenset())
+        chosen = self._packed(look, measured)
         for _ in range(MOST_ROUNDS):  # what lay inside of others that were not taken in the end
-            covered = {index for _, group in self._packed(look, measured) for index in group.nodes
+            covered = {index for _, group in chosen for index in group.nodes
                        if not is_movement(look.graph.nodes[index])}
             more = self._tried(look, covered, measured)
             measured |= more
             if all(each.gain == 0 for each in more.values()):
                 break
-        return look, measured
+            chosen = self._packed(look, measured)
+        return look, measured, chosen
 
     def _tried(self, look: Look, covered: Collection[int],
                known: Mapping[str, Measured] = MappingProxyType({})) -> dict[str, Measured]:
@@ -220,7 +221,7 @@ class Explorer:
                 self.seen[key] = "refused"
                 continue
             if _inside(each, settled):
-                self.seen.setdefault(key, INSIDE)
+                self.seen.setdefault(key, "inside of others")
                 continue
             fresh = key not in self._known
             result = None if fresh and look.new >= self.budget.candidates else self._result(key, each.body)
@@ -268,10 +269,10 @@ class Explorer:
         shared = {index for index, node in enumerate(look.graph.nodes) if is_movement(node)}
         return [places[place] for place in packing_of(look.graph, gains, shared)]
 
-    def _chosen(self, look: Look, measured: Mapping[str, Measured]) -> Discovery:
+    def _discovery(self, look: Look, measured: Mapping[str, Measured], chosen: list[tuple[str, Group]]) -> Discovery:
         fusions: dict[str, Fusion] = {}
         placed: list[tuple[Fusion, Group]] = []
-        for key, group in self._packed(look, measured):
+        for key, group in chosen:
             if key not in fusions:
                 fusions[key] = _fusion(key, look.candidates[key].body, measured[key], group.output)
             fusions[key].count += 1

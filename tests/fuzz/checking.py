@@ -247,7 +247,7 @@ def reference(model: onnx.ModelProto) -> Run:
     if any(len(each.type.tensor_type.shape.dim) != 1
            for body, states in _loops(model.graph) for each in body.output[1 + states:]):
         raise NotImplementedError("the reference evaluator stacks scan outputs of a Loop right at rank 1 alone")
-    made = ReferenceEvaluator(model, new_ops=[GlobalMaxPool])
+    made = ReferenceEvaluator(_all_named(model), new_ops=[GlobalMaxPool])
     names = [each.name for each in model.graph.output]
     loses = any(node.op_type in ("AveragePool", "Resize") for node in model.graph.node)
 
@@ -258,6 +258,15 @@ def reference(model: onnx.ModelProto) -> Run:
             warnings.simplefilter("ignore")
             return {name: np.asarray(value) for name, value in zip(names, made.run(None, dict(feeds)))}
     return run
+
+
+def _all_named(model: onnx.ModelProto) -> onnx.ModelProto:
+    """With names for outputs that have none: the reference evaluator gives such a value to whoever leaves an input out."""
+    named = onnx.ModelProto()
+    named.CopyFrom(model)
+    for place, node in enumerate(_nodes(named.graph)):
+        node.output[:] = [name or f"unnamed {place} {number}" for number, name in enumerate(node.output)]
+    return named
 
 
 def feeds_of(graph: Graph, seed: int, size: int, special: bool) -> Arrays:

@@ -15,7 +15,7 @@ import pytest
 from graphs import save
 from graphs.text import parse_graph
 from optimizer import interrupts
-from optimizer.command_line import _Interrupts
+from optimizer.command_line import _Interrupts, main
 from optimizer.progress import Clock
 
 # What the console script does, with a sign that the interpreter has started (before that nothing can be caught).
@@ -67,3 +67,13 @@ def _loaded() -> _Interrupts:
     found = _Interrupts()
     found.loading = False
     return found
+
+
+def test_a_command_that_was_interrupted_does_not_end_what_comes_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(arguments: list[str]) -> int:
+        interrupts.note()
+        return 0
+
+    monkeypatch.setattr("optimizer.arguments.parse", lost)
+    assert main(["rules"]) == 130
+    Clock().enter("load")

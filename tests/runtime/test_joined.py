@@ -19,6 +19,7 @@ from runtime.feeds import draw
 from runtime.fusion import Group, fuse
 from runtime.joined import Record, Stretch
 from runtime.order import memory_order
+from runtime.settled import MOST_BYTES
 from scripts.bench_memory import in_largest_sets
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -199,6 +200,8 @@ def test_small_values_of_large_ones_that_follow_from_sizes_are_not_stale() -> No
     for n in (3, 3, 3, 5, 5, 7, 3, 5):
         feeds = {"x": np.zeros((n, 4), np.float32), "w": np.zeros(4096, np.float32)}
         same(session.run(feeds), one_by_one(fused, feeds))
+    kept = [each for record in records(session) for each in record.keeps if isinstance(each, np.ndarray)]
+    assert all(each.nbytes <= MOST_BYTES for each in kept)
 
 
 def test_a_pool_whose_size_is_not_inferred_has_no_kernel() -> None:

@@ -119,3 +119,15 @@ def test_what_is_computed_from_a_large_result_is_not_kept_with_it() -> None:
     for _ in range(5):
         total(make([]))
     assert all(each() is None for each in results)
+
+
+def test_sequences_that_follow_from_sizes_are_no_arrays() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[n, 2]) -> (y) {
+      one = constant int64[] 1
+      s = Shape(x)
+      both = SequenceConstruct(s, s)
+      y = SequenceAt(both, one)
+    }""")
+    session = Session(graph)
+    for n in (3, 3, 5):
+        assert session.run({"x": np.zeros((n, 2), np.float32)})["y"].tolist() == [n, 2]

@@ -3,8 +3,8 @@
 The yardstick is the graph in float64. A kernel may be off by some rounding errors of its dtype, by as much as the
 unfused graph is in the same row (the last axis), or by as much as the row moves where inputs are moved by an ulp; times
 `LIMIT`. NaN and infinities stand where the unfused graph has
-them, and zeros of elementwise kernels have its signs (but for those that are the larger or smaller of several: which
-of two zeros that is is open). Exact kernels have its bits.
+them, and zeros of elementwise kernels have its signs (but for those out of windows of a MaxPool: which of two zeros is
+the larger is open, and NumPy takes them in another order). Exact kernels have its bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ LIMIT = 16
 _SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 300.0, -300.0, 1.0, -1.0, 88.0, -104.0)
 _EVERY = 3  # of special rounds every such element is special
 _MOVES = 3
-_OPEN = frozenset({"Max", "Min", "MaxPool", "GlobalMaxPool", "ReduceMax", "ReduceMin"})
 _IGNORED = 0.2  # of labels
 _TO_FLOAT64 = 11  # ONNX's number of the type
 
@@ -38,7 +37,7 @@ def fault(kernel: FusedKernel, shapes: Mapping[str, Sequence[int]], seed: int = 
     """What is wrong with a kernel at these sizes of its inputs; None if nothing was found."""
     graph = kernel.graph
     plain, wide = Program(graph, Context.of(graph)), Program(widened(graph), Context.of(graph))
-    rng, signs = np.random.default_rng(seed), kernel.exact or all(node.op not in _OPEN for node in graph.nodes)
+    rng, signs = np.random.default_rng(seed), kernel.exact or all(node.op != "MaxPool" for node in graph.nodes)
     for title, arrays in draws(graph, shapes, seed):
         with np.errstate(all="ignore"):
             got = kernel(*arrays)

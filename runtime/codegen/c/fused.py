@@ -80,12 +80,10 @@ class FusedKernel:
         of the right shapes and dtypes, apart from the inputs, to write into. `packs` says which arguments never
         change, and keeps what is made of them: it belongs to calls with those."""
         packs = packs or self._packs
-        # NumPy's functions give scalars, which have no memory to read, in place of arrays of rank 0.
-        arrays = tuple([each if isinstance(each, np.ndarray) else np.asarray(each) for each in arrays])
-        given: Sequence[np.ndarray] = arrays
-        call = packs.calls.get((_layouts(arrays), threads))
-        if call is None or not all(each.flags.aligned for each in arrays):
-            call, given = self._called(arrays, threads, packs)
+        given: Sequence[np.ndarray] = _as_arrays(arrays)
+        call = packs.calls.get((_layouts(given), threads))
+        if call is None or not all(each.flags.aligned for each in given):
+            call, given = self._called(given, threads, packs)
         plan = call.plan
         outputs = list(out) or [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         outside = np.zeros(1, np.int64) if plan.indexed else _UNUSED
@@ -115,7 +113,7 @@ class FusedKernel:
 
     def call_of(self, arrays: Sequence[np.ndarray], threads: int, packs: Packs | None = None) -> Call | None:
         """How the engine is called with arrays that lie like these; None where it would read copies."""
-        if not all(map(is_readable, arrays)):
+        if not all(isinstance(each, np.ndarray) and is_readable(each) for each in arrays):
             return None
         try:
             call, given = self._called(arrays, threads, packs or self._packs)
@@ -126,7 +124,7 @@ class FusedKernel:
     def bound(self, arrays: Sequence[np.ndarray], threads: int = 1, packs: Packs | None = None) -> Callable[[], None]:
         """A function that runs the kernel on these arrays, without what a call does around the engine's part: as it is
         among others (`runtime.joined`). Raises NotFusable."""
-        call, given = self._called(arrays, threads, packs or self._packs)
+        call, given = self._called(_as_arrays(arrays), threads, packs or self._packs)
         made = [np.empty(shape, dtype) for shape, dtype in call.plan.outputs]
         outside = np.zeros(1, np.int64)
         addresses = [*map(address_of, given), *self.held, *map(address_of, made), address_of(outside)]
@@ -161,6 +159,11 @@ class FusedKernel:
             found = reason
         self._plans[key] = found
         return found
+
+
+def _as_arrays(values: Sequence[Any]) -> list[np.ndarray]:
+    """NumPy's functions give scalars, which have no memory to read, in place of arrays of rank 0."""
+    return [each if isinstance(each, np.ndarray) else np.asarray(each) for each in values]
 
 
 def _layouts(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:

@@ -1,0 +1,105 @@
+"""How large the numbers around an element of an output are: the level that its rounding is judged by.
+
+One output may hold numbers that have nothing to do with each other: attention scores beside -1e9 where a mask is,
+two results side by side. What rounding does to the large ones is no excuse for the others. So elements are parted
+where their orders of magnitude leave a gap, and each part has levels of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+GROUP = 8  # a row or column of fewer elements says nothing about noise
+GAP = 12  # powers of two that no element has, between two parts
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The elements of an output that can be compared, in parts by their size (masks, smallest numbers first)."""
+
+    usable: np.ndarray
+    parts: tuple[np.ndarray, ...]
+    common: int = 0  # the part of the smallest numbers of which there are some
+
+    @classmethod
+    def of(cls, sizes: np.ndarray, usable: np.ndarray, parted: bool = True) -> Levels:
+        """`sizes`: the numbers without signs. A zero belongs to the smallest numbers of which there are some (the rest
+        of a Relu, say): it may have been computed from such."""
+        some = usable & (sizes > 0)
+        if not parted or not bool(some.any()):
+            return cls(usable, (usable,))
+        powers = np.frexp(sizes)[1]
+        held = np.unique(powers[some])
+        ends = held[1:][np.diff(held) > GAP]
+        if not ends.size:
+            return cls(usable, (usable,))
+        numbers = np.asarray(np.searchsorted(ends, powers, side="right"))
+        counts = np.bincount(numbers[some], minlength=len(ends) + 1)
+        common = int(np.argmax(counts >= min(GROUP, counts.max())))
+        numbers[~some] = common
+        return cls(usable, tuple(usable & (numbers == number) for number in range(len(counts))), common)
+
+    def local(self, values: np.ndarray) -> np.ndarray:
+        """How large the values are around each element: see `local_level`."""
+        return self._by_part(values, local_level)
+
+    def whole(self, values: np.ndarray) -> np.ndarray:
+        """The root mean square of each element's part."""
+        return self._by_part(values, lambda own, part: np.full(own.shape, _root_mean_square(own, part)))
+
+    def ordinary(self, values: np.ndarray) -> float:
+        """The root mean square of the smallest numbers of which there are some."""
+        part = self.parts[self.common]
+        return _root_mean_square(np.where(part, values, 0.0), part)
+
+    def _by_part(self, values: np.ndarray, level: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        if len(self.parts) == 1:
+            return level(values, self.usable)
+        found = np.zeros(values.shape)
+        for part in self.parts:
+            found[part] = level(np.where(part, values, 0.0), part)[part]
+        return found
+
+    def neighbours(self, at: tuple[int, ...]) -> int:
+        """Of how many elements the part of this one is."""
+        return next((int(part.sum()) for part in self.parts if part[at]), 0)
+
+
+def local_level(values: np.ndarray, usable: np.ndarray) -> np.ndarray:
+    """How large the usable values are around each element: level of its row times level of its column by that of
+    all, but no less than the quieter of the two (where a few huge values make up the level of all). Others are 0.
+
+    Rows are the last axis (more of them where it is short), so that channels and tokens that differ in size keep a
+    level each. Groups of few usable elements count as the whole.
+    """
+    count = int(usable.sum())
+    if not count:
+        return np.zeros(values.shape)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = values * values
+        total = float(squares.sum() / count)
+        width = 1
+        for size in reversed(values.shape):
+            width *= size
+            if width >= GROUP:
+                break
+        if width < GROUP or total == 0 or not np.isfinite(total):
+            return np.full(values.shape, np.sqrt(total))
+        table, counted = squares.reshape(-1, width), usable.reshape(-1, width)
+        rows, columns = (_level_along(table, counted, axis, total) for axis in (1, 0))
+        levels = np.sqrt(np.maximum(rows * (columns / total), np.minimum(rows, columns)))
+        return np.broadcast_to(levels, table.shape).reshape(values.shape)
+
+
+def _level_along(table: np.ndarray, counted: np.ndarray, axis: int, total: float) -> np.ndarray:
+    count = counted.sum(axis=axis, keepdims=True)
+    return np.where(count >= GROUP, table.sum(axis=axis, keepdims=True) / np.maximum(count, 1), total)
+
+
+def _root_mean_square(values: np.ndarray, usable: np.ndarray) -> float:
+    count = int(usable.sum())
+    with np.errstate(over="ignore"):
+        return float(np.sqrt((values * values).sum() / count)) if count else 0.0
