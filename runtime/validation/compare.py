@@ -18,7 +18,7 @@ import numpy as np
 
 from graphs import dtypes
 
-from .levels import Levels, local_level
+from .levels import GROUP, Levels, local_level
 from .report import OutputCheck
 
 MEAN_FACTOR, MEAN_ULPS = 4.0, 4.0  # root mean square over the tensor
@@ -217,9 +217,9 @@ def _worst(name: str, error: np.ndarray, allowed: np.ndarray, compared: np.ndarr
     return check
 
 
-def _levels(sizes: np.ndarray, usable: np.ndarray, terms: Terms) -> Levels:
+def _levels(sizes: np.ndarray, usable: np.ndarray, terms: Terms, least: int = GROUP) -> Levels:
     """Of an output. Special values are few and of all sizes, and cancel where ordinary ones would not: one part."""
-    return Levels.of(sizes, usable, not (terms.special or terms.huge))
+    return Levels.of(sizes, usable, not (terms.special or terms.huge), least)
 
 
 def _noise(reference: np.ndarray, others: Sequence[np.ndarray], levels: Levels, jumps: bool) -> np.ndarray:
@@ -346,7 +346,7 @@ def _compare_wide(name: str, s: Samples, terms: Terms) -> OutputCheck:
         return _not_finite(name, a, b, wrong)
     error = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, a, 0.0)), 0.0)
     size = np.where(usable, np.abs(a), 0.0)
-    levels = _levels(size, usable, terms)
+    levels = _levels(size, usable, terms, 1)
     noise = np.maximum(_noise(np.where(usable, a, 0.0), s.wide_moved, levels, terms.jumps),
                        _noise(np.where(usable, b, 0.0), s.wide_other_moved, levels, terms.jumps))
     if terms.special:

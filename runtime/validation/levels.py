@@ -25,15 +25,16 @@ class Levels:
     common: int = 0  # the part of the smallest numbers of which there are some
 
     @classmethod
-    def of(cls, sizes: np.ndarray, usable: np.ndarray, parted: bool = True) -> Levels:
-        """`sizes`: the numbers without signs. A zero belongs to the smallest numbers of which there are some (the rest
-        of a Relu, say): it may have been computed from such."""
+    def of(cls, sizes: np.ndarray, usable: np.ndarray, parted: bool = True, least: int = GROUP) -> Levels:
+        """`sizes`: the numbers without signs. A part of fewer than `least` goes to the next larger one: what few of them
+        hide of their rounding is seen by nothing else (erf(x) + 1 may be exact by luck). A zero belongs to the smallest
+        numbers of which there are some (the rest of a Relu, say): it may have been computed from such."""
         some = usable & (sizes > 0)
         if not parted or not bool(some.any()):
             return cls(usable, (usable,))
         powers = np.frexp(sizes)[1]
         held = np.unique(powers[some])
-        ends = held[1:][np.diff(held) > GAP]
+        ends = _ends(powers[some], held[1:][np.diff(held) > GAP], least)
         if not ends.size:
             return cls(usable, (usable,))
         numbers = np.asarray(np.searchsorted(ends, powers, side="right"))
@@ -66,6 +67,18 @@ class Levels:
     def neighbours(self, at: tuple[int, ...]) -> int:
         """Of how many elements the part of this one is."""
         return next((int(part.sum()) for part in self.parts if part[at]), 0)
+
+
+def _ends(powers: np.ndarray, ends: np.ndarray, least: int) -> np.ndarray:
+    """Those of the ends between parts that leave no part but the largest numbers with fewer than `least`."""
+    left: list[int] = []
+    before = 0
+    for end in ends.tolist():
+        below = int((powers < end).sum())
+        if below - before >= least:
+            left.append(end)
+            before = below
+    return np.array(left, np.int64)
 
 
 def local_level(values: np.ndarray, usable: np.ndarray) -> np.ndarray:

@@ -261,7 +261,7 @@ def reference(model: onnx.ModelProto) -> Run:
 
 
 def _all_named(model: onnx.ModelProto) -> onnx.ModelProto:
-    """With names for outputs that have none: the reference evaluator gives such a value to whoever leaves an input out."""
+    """Outputs without names get some: the reference evaluator gives such values to whoever leaves an input out."""
     named = onnx.ModelProto()
     named.CopyFrom(model)
     for place, node in enumerate(_nodes(named.graph)):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graphs.text import parse_graph
 from runtime import validate
 from runtime.validation import Validation
+from runtime.validation.compare import Samples, Terms, compare
 from runtime.validation.levels import GAP, Levels, local_level
 
 HUGE = ("1e4", "1e6", "1e9", "1e30", "3.4e38")
@@ -84,8 +85,8 @@ def test_what_really_cancels_huge_numbers_has_their_rounding() -> None:
 def test_parts_have_the_levels_they_would_have_alone(small: list[float], large: list[float]) -> None:
     """Unless numbers of one of them leave a gap themselves."""
     values = np.array(small + large)
-    levels = Levels.of(values, np.ones(values.shape, bool))
-    own = Levels.of(values[:len(small)], np.ones(len(small), bool))
+    levels = Levels.of(values, np.ones(values.shape, bool), least=1)
+    own = Levels.of(values[:len(small)], np.ones(len(small), bool), least=1)
     np.testing.assert_allclose(levels.whole(values)[:len(small)], own.whole(values[:len(small)]), rtol=1e-12)
     assert len(levels.parts) - len(own.parts) == bool(large)
     assert levels.neighbours((0,)) == own.neighbours((0,))
@@ -95,13 +96,28 @@ def test_parts_have_the_levels_they_would_have_alone(small: list[float], large: 
 def test_without_a_gap_there_is_one_part(sizes: list[float], zeros: int) -> None:
     values = np.array(sizes + zeros * [0.0])
     usable = np.ones(values.shape, bool)
-    levels = Levels.of(values, usable)
+    levels = Levels.of(values, usable, least=1)
     assert len(levels.parts) == 1
     np.testing.assert_array_equal(levels.local(values), local_level(values, usable))
 
 
 def test_zeros_belong_to_the_smallest_numbers_of_which_there_are_some() -> None:
-    values = np.array([1e-9] + 20 * [0.0] + 10 * [1.0] + 10 * [1e9])
-    levels = Levels.of(values, np.ones(values.shape, bool))
-    assert [int(part.sum()) for part in levels.parts] == [1, 30, 10]
+    values = np.array([1e-9] + 20 * [0.0] + 10 * [1.0] + 10 * [1e9] + 3 * [1e20])
+    levels = Levels.of(values, np.ones(values.shape, bool), least=1)
+    assert [int(part.sum()) for part in levels.parts] == [1, 30, 10, 3]
     assert levels.ordinary(values) == pytest.approx(np.sqrt(10 / 30))
+
+
+def test_few_numbers_are_no_part() -> None:
+    values = np.array(8 * [1e-9] + 7 * [1.0] + 10 * [1e9] + 3 * [1e20])
+    levels = Levels.of(values, np.ones(values.shape, bool))
+    assert [int(part.sum()) for part in levels.parts] == [8, 17, 3]
+
+
+@pytest.mark.parametrize(("count", "right"), [(2, True), (8, False)])
+def test_few_numbers_that_are_exact_by_luck_are_no_yardstick(count: int, right: bool) -> None:
+    """GELU of -4.4 is -8e-6, computed as -4.4 / 2 times erf + 1: steps of 1.3e-7. Moved by an ulp it stays the same."""
+    exact = np.array(count * [-8.283448e-06, 256.0])
+    other = exact + np.array(count * [1.3e-7, 0.0])
+    samples = Samples(exact.astype(np.float32), other.astype(np.float32), [exact.astype(np.float32)], exact, exact)
+    assert compare("y", samples, Terms()).ok == right
