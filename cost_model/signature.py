@@ -12,6 +12,7 @@ import numpy as np
 from graphs.canonical import version_at
 from graphs.constants import Constant
 from graphs.ir import Graph, Node
+from graphs.onnx_io.stated import stated
 from graphs.operators import find
 from graphs.text import is_default, print_attribute, print_constant
 from graphs.types import TensorType
@@ -126,12 +127,13 @@ def _input(each: NodeInput) -> str:
 
 def graph_digest(graph: Graph) -> str:
     """SHA-256 of what a graph computes: nodes in order, attributes, constants by content, input and output
-    types.
+    types; and of the types that its file states inside of it (`stated`), by which a runtime may choose kernels.
 
     Values are numbered in the order in which they appear, so that their names do not matter; neither do
     names of nodes, documentation or metadata.
     """
-    return hashlib.sha256(_structure(graph, {}).encode()).hexdigest()
+    inside = [each.type.SerializeToString(deterministic=True) for part in graph.walk() for each in stated(part)]
+    return hashlib.sha256(_structure(graph, {}).encode() + b"".join(inside)).hexdigest()
 
 
 def _structure(graph: Graph, outer: Mapping[str, str]) -> str:

@@ -17,15 +17,19 @@ from cost_model.targets import Unsupported
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.onnx_io import with_bodies
+from graphs.onnx_io.stated import forget
 from graphs.spill import trim
 from runtime.feeds import draw
 
 from .candidates import Improved
 from .context import Context
+from .journaling import step
 from .looks import computes_the_same, dominates, second_look
 from .report import constant_bytes
 
-INPUT, NORMALIZED = "input", "normalized"
+INPUT, NORMALIZED, UNSTATED = "input", "normalized", "inner types not stated"
+FORGET_MEANING = ("The file states no types of values inside of it any more: a runtime joins other nodes where it does "
+                  "not know sizes before it runs.")
 LARGE_BYTES = 64 << 20
 LARGE_SECONDS = 0.05
 LARGE_NODES = 2000  # to load one takes ONNX Runtime 0.2 ms
@@ -77,16 +81,31 @@ class Outcome:
         return self.comparison.results[self.ranked[0].name].seconds
 
 
-def enter(original: Graph, normalized: Graph, improved: Improved) -> list[Finalist]:
+def enter(original: Graph, normalized: Graph, improved: Improved, reads_types: bool = False) -> list[Finalist]:
     """The input, the normalized graph, and the graphs that extraction built; equal graphs once."""
     entries = [Finalist(INPUT, original, list)]
     entries.append(Finalist(NORMALIZED, normalized, lambda: numbered(improved.prefix)))
+    if reads_types:
+        entries.append(_unstated(normalized, improved))
     for candidate in improved.candidates:
         entries.append(Finalist(candidate.name, candidate.graph, candidate.steps, candidate.predicted))
     seen: dict[str, Finalist] = {}
     for entry in entries:
         seen.setdefault(graph_digest(entry.graph), entry)
     return list(seen.values())
+
+
+def _unstated(normalized: Graph, improved: Improved) -> Finalist:
+    """The normalized graph without the types that the file states inside of it."""
+    bare = normalized.copy()
+    forget(bare)
+
+    def steps() -> list[dict[str, Any]]:
+        last = step("forget-stated-types", FORGET_MEANING, normalized, bare, [], "exact")
+        last["patch"]["forget_types"] = True
+        return numbered([*improved.prefix, last])
+
+    return Finalist(UNSTATED, bare, steps)
 
 
 def numbered(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

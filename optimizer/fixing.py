@@ -8,6 +8,7 @@ from graphs.dims import DimLike, substitute
 from graphs.errors import EgraftError, InvalidOption
 from graphs.inference import infer
 from graphs.ir import Graph
+from graphs.onnx_io.stated import forget
 from graphs.types import TensorType, Type
 from runtime.feeds import input_symbols
 
@@ -19,6 +20,7 @@ def fixed(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     Raises InferenceError where an operator does not accept the sizes.
     """
     result = graph.copy()
+    forget(result)
     for each in result.walk():
         each.types = {name: _substituted(type_, sizes) for name, type_ in each.types.items()}
         each.declared = {name: _substituted(type_, sizes) for name, type_ in each.declared.items()}

@@ -17,6 +17,7 @@ from graphs.constants import Constant
 from graphs.errors import ParseError
 from graphs.inference import infer
 from graphs.ir import Graph, Node
+from graphs.onnx_io.stated import forget
 from graphs.spill import spilled
 from graphs.text import parse_graph, print_constant, print_node
 from graphs.text_parser import Parser
@@ -83,6 +84,8 @@ def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
     Raises ParseError where the patch does not fit the graph.
     """
     result = fixed(graph, patch["fix_dims"]) if "fix_dims" in patch else graph.copy()
+    if patch.get("forget_types"):
+        forget(result)
     data = patch.get("data", {})
     held = _Held(graph, patch["constants"])
     values = {name: decode_constant(data[row["digest"]]) if row.get("digest") in data else held.constant(name, row)

@@ -164,7 +164,7 @@ class Pipeline:
     def _attempt(self) -> tuple[Improved, Outcome]:
         normalized, improved = improve_graph(self.original, self.context, self.clock, Journal())
         self.clock.enter("finalists")
-        entries = finalists.enter(self.original, normalized, improved)
+        entries = finalists.enter(self.original, normalized, improved, self.context.target.reads_types)
         if self.context.options.stages != "all":
             return improved, finalists.not_measured(entries)
         return improved, finalists.race(entries, self.context, improved.predicted_input)

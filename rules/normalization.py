@@ -192,6 +192,59 @@ def _rms_norm(square: str, root: str) -> Rule:
 RMS_NORM = [_rms_norm(square, root) for square in _SQUARES for root in _ROOTS]
 
 
+# What is normalized as a Sum -------------------------------------------------------------------------------
+
+_SUMMED = "graph opset 17 (x: float32[n, 2, 4], z: float32[n, 2, 4]) -> (y) { t = Add(x, z) "
+
+
+def _is_summed(m: Match) -> Refusal | None:
+    """Is this an Add of two activations that a runtime may join with the normalization after it?"""
+    if m.x.dtype not in COMMON_FLOATS:
+        return refuse("the operator computes in float32")
+    if m.x.rank != 3 or m.x.shape != m.z.shape or (m.x.is_constant and m.z.is_constant):
+        return refuse("no runtime joins these")
+    return None
+
+
+def _sum_before_norm(bias: str) -> Rule:
+    values = "g = constant float32[4] [1, 2, 3, 4] b = constant float32[4] [4, 3, 2, 1] "
+
+    @rule(
+        family=FAMILY, exactness="exact",
+        meaning="The Add before a LayerNormalization is a Sum: ONNX Runtime joins an Add with it into "
+                "SkipLayerNormalization, which is slower on CPUs.",
+        before=f"n:LayerNormalization(Add(x, z), g{bias})",
+        example=f"{_SUMMED}{values}y = LayerNormalization(t, g{bias}) }}",
+        near_miss=f"{_SUMMED}{values}y = LayerNormalization(t, g{bias}) }}".replace("z: float32[n, 2, 4]",
+                                                                                   "z: float32[4]"),
+    )
+    def guard(m: Match) -> Outcome:
+        reason = _is_summed(m)
+        if reason is not None or m.n.output:
+            return reason or refuse("not what is normalized")
+        return term("LayerNormalization", term("Sum", m.x, m.z), m.g, *([m.b] if bias else []), **m.n.attrs)
+
+    return guard.renamed("sum-before-layer-norm" + ("-bias" if bias else ""))
+
+
+SUMMED = [_sum_before_norm(bias) for bias in ("", ", b")]
+
+
+@rule(
+    family=FAMILY, exactness="exact",
+    meaning="The Add before a LayerNormalization in parts is a Sum, as for the operator.",
+    before="Sub(Add(x, z), ReduceMean(Add(x, z), axes=a, keepdims=1))",
+    example=f"{_SUMMED}m = ReduceMean(t, axes=[-1]) y = Sub(t, m) }}",
+    near_miss=f"{_SUMMED}m = ReduceMean(t, axes=[1]) y = Sub(t, m) }}",
+)
+def sum_before_mean(m: Match) -> Outcome:
+    reason = _is_summed(m)
+    if reason is not None or m["a"] != (m.x.rank - 1,):
+        return reason or refuse("the mean is not that of the last axis")
+    total = term("Sum", m.x, m.z)
+    return term("Sub", total, term("ReduceMean", total, axes=m["a"], keepdims=1))
+
+
 # Softmax ---------------------------------------------------------------------------------------------------
 
 _SHIFTED = "Sub(x, ReduceMax(x, axes=a, keepdims=1))"

@@ -32,15 +32,18 @@ class Solution:
 
 
 def candidates(problem: Problem, classes: list[int]) -> dict[int, list[ENode]]:
-    """E-nodes of each class without those that another one beats: same needs, no cheaper."""
+    """E-nodes of each class without those that another one beats: same needs, no cheaper. What takes more time
+    together with others beats nothing."""
+    dear = {index for tile in problem.tiles if tile.saving < 0 for index in tile.enodes}
     found: dict[int, list[ENode]] = {}
     for cls in classes:
-        best: dict[frozenset[int], ENode] = {}
+        best: dict[tuple[frozenset[int], int], ENode] = {}
         for enode in problem.usable.get(cls, ()):
             needs = frozenset(child for child in enode.children if problem.free.get(child, 1.0) > 0)
-            other = best.get(needs)
+            key = needs, enode.index if enode.index in dear else -1
+            other = best.get(key)
             if other is None or _rank(problem, enode) < _rank(problem, other):
-                best[needs] = enode
+                best[key] = enode
         found[cls] = list(best.values())
     return found
 

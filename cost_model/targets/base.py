@@ -99,11 +99,12 @@ class Target(ABC):
     """A runtime on a device.
 
     `measures`: it runs things here; else its costs are estimates (or another machine's records) and named
-    as such.
+    as such. `reads_types`: types that a file states of values inside of it may change what runs.
     """
 
     name: str
     measures: bool = True
+    reads_types: bool = False
     clocks: protocol.Clocks = protocol.REAL  # of whole graphs
     database: Timings | None = None  # where records come from, if not from the caller's database
     origin: str = "this machine"  # whose records those are

@@ -45,6 +45,7 @@ class OnnxRuntimeCpu(MeasuredTarget):
     """ONNX Runtime on the CPU: what an ONNX file is for."""
 
     name = "onnxruntime:cpu"
+    reads_types = True
     providers: tuple[str, ...] = ("CPUExecutionProvider",)
 
     def available(self) -> str | None:

@@ -18,6 +18,7 @@ from ..types import TensorType, Type
 from ..versions import Original, canonicalize
 from .annotations import EXTRA, annotated
 from .naming import nested_graphs, own_names, rename_definitions
+from .stated import keep
 from .tensors import SPARSE, ExternalFiles, read_sparse, read_tensor
 from .values import read_attribute, read_type
 
@@ -225,6 +226,7 @@ class Reader:
                 infos[info.name] = (type_, info.SerializeToString(deterministic=True))
                 if type_ is not None:
                     graph.declared.setdefault(info.name, type_)
+        keep(graph, (info for info in proto.value_info if info.name not in wanted))
 
     def nodes(self, protos: object, graph: Graph, lookup: Lookup, outer: list[set[str]]) -> None:
         """Add nodes to a graph; Constant nodes become constants."""

@@ -16,6 +16,7 @@ from ..operators import schema
 from ..types import Type
 from ..versions import Written, verbatim_problem, write_node
 from .annotations import write_annotations
+from .stated import stated as stated_inside
 from .tensors import SPARSE, write_tensor
 from .values import value_info, write_attribute
 
@@ -191,6 +192,7 @@ class Writer:
             for name in node.outputs if node.is_opaque else ():
                 if name in stated and name not in graph.outputs and stated[name][0] == graph.declared.get(name):
                     proto.value_info.append(onnx.ValueInfoProto.FromString(stated[name][1]))
+        proto.value_info.extend(stated_inside(graph))
 
     def _constant(self, proto: GraphProto, front: list[NodeProto], name: str, constant: Constant, listed: bool,
                   as_node: bool) -> None:

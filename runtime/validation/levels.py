@@ -26,8 +26,8 @@ class Levels:
 
     @classmethod
     def of(cls, sizes: np.ndarray, usable: np.ndarray, parted: bool = True, least: int = GROUP) -> Levels:
-        """`sizes`: the numbers without signs. A part of fewer than `least` goes to the next larger one: what few of them
-        hide of their rounding is seen by nothing else (erf(x) + 1 may be exact by luck). A zero belongs to the smallest
+        """`sizes`: the numbers without signs. A part of fewer than `least` goes to the next larger one: what few
+        hide of their rounding is seen by nothing else (erf(x) + 1 may be exact by luck). A zero is of the smallest
         numbers of which there are some (the rest of a Relu, say): it may have been computed from such."""
         some = usable & (sizes > 0)
         if not parted or not bool(some.any()):

@@ -16,10 +16,12 @@ from cost_model.timings import Timings
 from graphs import load
 from graphs.inference import infer
 from graphs.ir import Graph
+from graphs.onnx_io import load_onnx, to_model_proto
 from graphs.text import parse_graph
-from optimizer import finalists, optimize
+from optimizer import finalists, journal, optimize
+from optimizer.candidates import Improved
 from optimizer.context import Context, open_context
-from optimizer.finalists import INPUT, Finalist, Outcome, race
+from optimizer.finalists import INPUT, UNSTATED, Finalist, Outcome, enter, race
 from optimizer.looks import dominates
 from optimizer.options import Options
 from tests.cost_model.fakes import FakeTarget, FakeTime
@@ -250,3 +252,17 @@ def test_a_call_is_estimated_as_its_body(tmp_path: Path) -> None:
       Thrice (a) => (d) { b = Neg(a) c = Neg(b) e = Neg(c) d = Relu(e) }""")
     found = optimize(model.SerializeToString(), target="roofline", effort="low", timings=str(tmp_path / "t.db"))
     assert [node.op for node in found.graph.nodes] == ["Neg", "Relu"] and not found.graph.functions
+
+
+def test_types_that_the_file_states_are_a_matter_of_measuring(tmp_path: Path) -> None:
+    """Two files that differ in nothing else: what the input runs with is measured, and what it would run without."""
+    x, a, y = (onnx.helper.make_tensor_value_info(name, 1, [2, 4]) for name in "xay")
+    nodes = [onnx.helper.make_node("Exp", ["x"], ["a"]), onnx.helper.make_node("Relu", ["a"], ["y"])]
+    made = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y], value_info=[a]))
+    graph = load_onnx(made.SerializeToString())
+    assert [entry.name for entry in enter(graph, graph.copy(), Improved([]))] == [INPUT]
+    given, bare = enter(graph, graph.copy(), Improved([]), reads_types=True)
+    assert (given.name, bare.name) == (INPUT, UNSTATED)
+    assert not to_model_proto(bare.graph).graph.value_info
+    replayed = journal.apply(graph, bare.steps()[0]["patch"])
+    assert not to_model_proto(replayed).graph.value_info and to_model_proto(graph).graph.value_info

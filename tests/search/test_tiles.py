@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rules.catalogue import all_rules
 from search import ENode, Saturated, saturate
 from search.build import placed
 from search.extract import Selection, exact, incumbent
@@ -91,3 +92,21 @@ def test_a_value_that_leaves_a_tile_may_be_read_by_others() -> None:
     given = incumbent(found, each_ten, tiles=[leaving])
     assert given.cost == 15.0 and saved(given.choice, found.outputs, [leaving]) == 15.0
     assert exact(found, each_ten, byte_cost=0.0, tiles=[leaving]).cost == 15.0
+
+
+def test_what_costs_together_gives_way_to_what_is_dearer_alone() -> None:
+    """A Sum reads what the Add reads and takes longer; with what follows the Add takes longer still."""
+    found = saturate(graph_of("""graph opset 17 (x: float32[2, 3, 4], z: float32[2, 3, 4]) -> (y) {
+      g = constant float32[4] [1, 2, 3, 4]
+      a = Add(x, z)
+      y = LayerNormalization(a, g)
+    }"""), [rule for rule in all_rules() if rule.name in ("sum-before-layer-norm", "sum-of-two")])
+
+    def cost(enode: ENode) -> float:
+        return 11.0 if enode.op == "Sum" else each_ten(enode)
+
+    by_op = {enode.op: enode for enode in incumbent(found, cost).choice.values()}
+    tile = tile_of([by_op["Add"], by_op["LayerNormalization"]], -5.0)
+    assert sorted(ops(found, exact(found, cost))) == ["Add", "LayerNormalization"]
+    dear = exact(found, cost, byte_cost=0.0, tiles=[tile])
+    assert sorted(ops(found, dear)) == ["LayerNormalization", "Sum"] and dear.cost == 21.0
