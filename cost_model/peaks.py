@@ -12,6 +12,8 @@ from functools import partial
 
 import numpy as np
 
+from graphs.machine import last_level_cache
+
 from . import blas
 from .calibration import Calibration, calibrated
 from .fingerprint import Fingerprint, numpy_cpu
@@ -27,18 +29,24 @@ _SECONDS = 0.15
 @dataclass(frozen=True)
 class Peaks:
     """Rates per second: floating-point operations (float32 GEMM), bytes read and written in cache and in
-    memory.
+    memory. `cached`: what a run read may lie in a cache for the next one, up to so many bytes.
     """
 
     flops: float
     cache_bytes: float
     memory_bytes: float
     threads: int
+    cached: int = IN_CACHE
 
     def seconds(self, flops: float, traffic: float) -> float:
         """The least time for so many operations and bytes, whichever takes longer."""
         rate = self.cache_bytes if traffic <= IN_CACHE else self.memory_bytes
         return max(flops / self.flops, traffic / rate)
+
+    def least(self, flops: float, unique: float) -> float:
+        """The least time of a run that comes after others, which may have left all its bytes in a cache."""
+        rate = self.cache_bytes if unique <= self.cached else self.memory_bytes
+        return max(flops / self.flops, unique / rate)
 
 
 Measure = Callable[[int], tuple[float, list[float]]]  # threads -> amount of work, seconds of each run
@@ -57,7 +65,8 @@ def peaks(timings: Timings, threads: int, host: str = HOST, fingerprint: Fingerp
         device = fingerprint or numpy_cpu()
         found.append(calibrated(timings, key, host, device, partial(_rate, measure, threads)).median)
     flops, cache_bytes, copied, read = found
-    return Peaks(flops, cache_bytes, max(copied, read), threads)
+    own = measures is None and fingerprint is None
+    return Peaks(flops, cache_bytes, max(copied, read), threads, max(IN_CACHE, (own and last_level_cache()) or 0))
 
 
 def recorded_peaks(timings: Timings, threads: int, host: str = HOST) -> Peaks | None:

@@ -27,13 +27,13 @@ class GraphRoofline:
     `flops`: operations; `unique_bytes`: inputs, outputs and what is read of weights, each once: what must
     move however the graph is computed; `traffic_bytes`: what moves if each node reads and writes memory;
     `intensity`: operations per unique byte, `traffic_intensity`: per byte that nodes move (what fusion raises).
-    `lower_bound` seconds: at peak rates, without overhead, and
+    `lower_bound` seconds: at peak rates, without overhead, with unique bytes in a cache if they fit, and
     what sets it: `bound`, `compute` or `memory`; `kernels_bound`: the same node by node, launch overhead
     included. `launches`: nodes that do something at run time (views and what depends on constants alone are
     not among them). `unknown`: nodes whose shapes are unknown; their work is not counted.
 
-    Of an If the branch counts that takes longer at peak rates; bodies of Loop and Scan count as often as
-    they run, once where only the data tell how often (`loops_once`: how many such loops).
+    Of an If the branch counts that takes less at peak rates, so that the bound is one; bodies of Loop and Scan
+    count as often as they run, once where only the data tell how often (`loops_once`: how many such loops).
     """
 
     flops: float
@@ -100,7 +100,7 @@ def graph_roofline(graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch:
         type_ = static_type(graph.type_of(name), sizes)
         if type_ is not None and name not in graph.constants:
             unique += type_.static_bytes or 0.0
-    seconds = peaks.seconds(found.flops, unique)
+    seconds = peaks.least(found.flops, unique)
     return GraphRoofline(
         found.flops,
         unique,
@@ -197,7 +197,7 @@ def _count_bodies(graph: Graph, node: Node, device: _Device, visible: Mapping[st
     found.launches += 1
     found.kernels += device.launch
     if node.op == "If" and not node.domain:
-        found.add(max(bodies, key=lambda each: each.kernels))
+        found.add(min(bodies, key=lambda each: each.kernels))
         return
     rounds = _rounds(graph, node, device.sizes)
     found.loops_once += rounds is None

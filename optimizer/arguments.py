@@ -161,7 +161,7 @@ def optimize(
     effort: Annotated[str, typer.Option(help="low, normal or high")] = "normal",
     timeout: Annotated[float | None, typer.Option(help="seconds; then the best that was validated is written")] = None,
     opset: Annotated[int | None, typer.Option(help="write at this opset, 7 or newer (default: the input's)")] = None,
-    inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input, for validation")] = None,
+    inputs: Annotated[Path | None, typer.Option(help="an .npz, one array per input, to measure and validate")] = None,
     rtol: Annotated[float | None, typer.Option(help="validate with a plain relative tolerance")] = None,
     atol: Annotated[float | None, typer.Option(help="validate with a plain absolute tolerance")] = None,
     dim: Annotated[list[str] | None, typer.Option(help="NAME=1,8: sizes to measure at; repeatable")] = None,

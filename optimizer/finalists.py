@@ -14,11 +14,13 @@ from cost_model.joining import joined
 from cost_model.memory import peak_live_bytes
 from cost_model.signature import graph_digest
 from cost_model.targets import Unsupported
+from graphs.dtypes import INTEGERS
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.onnx_io import with_bodies
 from graphs.onnx_io.stated import forget
 from graphs.spill import trim
+from graphs.types import TensorType
 from runtime.feeds import draw
 
 from .candidates import Improved
@@ -392,3 +394,15 @@ def measuring_feeds(graph: Graph, context: Context, sizes: Mapping[str, int]) ->
     if context.feeds is not None and sizes == context.sizes:
         return context.feeds
     return draw(graph, context.options.seed, dict(sizes))
+
+
+def single_values(graph: Graph, context: Context) -> dict[str, int]:
+    """What inputs of one integer or truth value held when it was measured, if nobody gave them: a branch may depend on
+    them."""
+    def is_single(name: str) -> bool:
+        type_ = graph.type_of(name)
+        return isinstance(type_, TensorType) and type_.dtype in (*INTEGERS, "bool") and type_.elements == 1
+
+    names = [name for name in graph.inputs if is_single(name)] if context.feeds is None else []
+    feeds = measuring_feeds(graph, context, context.sizes) if names else {}
+    return {name: int(feeds[name].reshape(-1)[0]) for name in names}

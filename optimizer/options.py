@@ -30,7 +30,7 @@ class Options(BaseModel):
     timeout: float | None = Field(None, gt=0, allow_inf_nan=False,
                                   description="seconds; an emergency brake, the best so far is returned")
     opset: int | None = Field(None, ge=1, description="write at this version of the default operator set")
-    inputs: str | None = Field(None, description="an .npz file with one array per input, used for validation")
+    inputs: str | None = Field(None, description="an .npz file with one array per input, to measure and validate with")
     rtol: float | None = Field(None, ge=0, allow_inf_nan=False)
     atol: float | None = Field(None, ge=0, allow_inf_nan=False)
     dims: dict[str, list[int]] = Field(default_factory=dict, description="sizes to measure symbolic dimensions at")

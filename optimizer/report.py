@@ -14,6 +14,7 @@ from .roofline_report import table
 from .stepcosts import ESTIMATED
 
 REPORT_VERSION = 1
+VALUES_NOTE = "guessed; --inputs FILE.npz measures with yours"
 
 
 def operators(graph: Graph) -> dict[str, int]:
@@ -54,6 +55,8 @@ def summary(report: Mapping[str, Any]) -> str:
     before, after = report["before"], report["after"]
     if report["target"].get("sizes"):
         lines.append(f"sizes      {sizes_text(report['target']['sizes'])}{sizes_note(report)}")
+    if report["target"].get("values"):
+        lines.append(f"values     {sizes_text(report['target']['values'])} ({VALUES_NOTE})")
     lines.append(f"nodes      {before['nodes']} -> {after['nodes']}{nodes_note(report)}")
     lines.append(f"constants  {bytes_text(before['constant_bytes'])} -> {bytes_text(after['constant_bytes'])}")
     lines.append(f"predicted  {_predicted_text(report)}")

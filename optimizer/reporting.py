@@ -14,7 +14,7 @@ from search.candidates import fusion_candidates
 
 from .candidates import Improved
 from .context import Context
-from .finalists import INPUT, Finalist, Outcome
+from .finalists import INPUT, Finalist, Outcome, single_values
 from .progress import Clock
 from .report import REPORT_VERSION, describe, of_the_file
 from .result import Trace
@@ -36,7 +36,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
     return {
         "egraft_report": REPORT_VERSION,
         "egraft": version("egraft"),
-        "target": context.describe_target(),
+        "target": {**context.describe_target(),
+                   "values": single_values(original, context) if measured.get("speed_up") else {}},
         "model": {"name": original.name, "opset": original.opset, **of_the_file(original)},
         "options": context.options.model_dump(),
         "before": describe(original),

@@ -139,7 +139,8 @@ def _take_constant(run: Pipeline, result: Result) -> None:
     """The model with constant sizes, otherwise as it was given, is the result."""
     report, before = result.report, run.original
     result.graph, result.trace.steps = before, []
-    report.update(after=describe(before), chosen=INPUT, unchanged=True, predicted=None, rules_used={})
+    report.update(after=describe(before), chosen=INPUT, unchanged=True, predicted=None,
+                  predicted_note="the rewrites were left out", rules_used={})
     report["peak_live_bytes"]["after"] = report["peak_live_bytes"]["before"]
     report["roofline"] = roofline_section(before, before, run.context.costs, report["measured"])
 

@@ -7,7 +7,8 @@ backwards through operators that hand values on (casts, reshapes, adding a const
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from graphs import dims, dtypes
 from graphs.dims import DimLike
@@ -39,14 +40,19 @@ TABLES: dict[tuple[str, str], dict[int, int]] = {
 RECURRENT = ("LSTM", "GRU", "RNN")
 _BOOL = dtypes.ONNX_NUMBER["bool"]
 MAX_STEPS = 20_000
+# Operators that compare -> what to draw for the first or second operand, from the number that the other one is.
+_COMPARED = {"Equal": ((0,), (0,)), "Less": ((0, -1), (0, 1)), "Greater": ((0, 1), (0, -1)),
+             "LessOrEqual": ((0, 1), (0, -1)), "GreaterOrEqual": ((0, -1), (0, 1))}
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What one input must hold: `kind` is 'index' (low <= x < high), 'mask' (0 or 1), 'nonzero', or 'structural'.
+    """What one input must hold: `kind` is 'index' (low <= x < high), 'mask' (0 or 1), 'nonzero', 'choice' or
+    'structural'.
 
-    A structural input decides shapes or counts; `role` says which (`Reshape.shape`), `direct` whether the very
-    input arrives there. `reason` names the place.
+    A choice decides which branch of an If runs, by a comparison with one of `values`. A structural input decides shapes
+    or counts; `role` says which (`Reshape.shape`), `direct` whether the very input arrives there. `reason` names the
+    place.
     """
 
     kind: str
@@ -55,8 +61,11 @@ class Constraint:
     role: str = ""
     direct: bool = True
     reason: str = ""
+    values: tuple[int, ...] = ()
 
     def __str__(self) -> str:
+        if self.kind == "choice":
+            return f"one of {', '.join(map(str, self.values))}, or another ({self.reason})"
         bounds = f" in [{self.low}, {self.high})" if self.kind == "index" else ""
         return f"{self.kind}{bounds}{' ' + self.role if self.role else ''} ({self.reason})"
 
@@ -92,6 +101,21 @@ class _Finder:
         self.inputs = set(graph.inputs)
         self.found: dict[str, Constraint] = {}
         self.steps = 0
+
+    @cached_property
+    def deciding(self) -> set[str]:
+        """Values that decide which branch of an If runs."""
+        waiting = [node.inputs[0] for node in self.nodes if node.op == "If" and not node.domain]
+        found: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            node = self.producers.get(name)
+            if name in found or node is None:
+                continue
+            found.add(name)
+            if node.op in ("Not", "And", "Or", "Xor", "Where") or node.op in HANDS_ON:
+                waiting += [each for each in node.inputs if each]
+        return found
 
     def type(self, name: str) -> TensorType | None:
         found = self.types.get(name)
@@ -150,9 +174,11 @@ def _inside(node: Node, name: str = "", demand: Constraint | None = None) -> Ite
 
 
 def _stricter(a: Constraint | None, b: Constraint) -> Constraint:
-    order = {"structural": 0, "mask": 1, "index": 2, "nonzero": 3}
+    order = {"structural": 0, "mask": 1, "index": 2, "choice": 3, "nonzero": 4}
     if a is None or order[b.kind] < order[a.kind]:
         return b
+    if a.kind == b.kind == "choice":
+        return replace(a, values=tuple(dict.fromkeys([*a.values, *b.values])))
     if a.kind != b.kind or a.kind != "index" or a.high is None or b.high is None:
         return a
     return Constraint("index", dims.largest(a.low, b.low), dims.smallest(a.high, b.high), reason=a.reason)
@@ -162,8 +188,7 @@ def _through(node: Node, demand: Constraint, finder: _Finder) -> Iterator[tuple[
     """The demands on a node's inputs that a demand on its output amounts to."""
     if node.op == "Concat" or node.op in HANDS_ON:
         moved = node.op not in ("Cast", "Identity")
-        passed = Constraint(demand.kind, demand.low, demand.high, demand.role, demand.direct and not moved,
-                            demand.reason)
+        passed = replace(demand, direct=demand.direct and not moved)
         positions = range(len(node.inputs)) if node.op == "Concat" else HANDS_ON[node.op]
         yield from ((node.inputs[k], passed) for k in positions if k < len(node.inputs) and node.inputs[k])
     elif demand.kind == "index" and node.op in ("Add", "Sub", "Mul") and demand.high is not None:
@@ -197,6 +222,7 @@ def _demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
     yield from _index_demands(node, finder)
     yield from _mask_demands(node, finder)
     yield from _structural_demands(node, finder)
+    yield from _choice_demands(node, finder)
     if node.op in ("Div", "Mod") and len(node.inputs) == 2 and finder.dtype(node.inputs[1]) in dtypes.INTEGERS:
         yield node.inputs[1], Constraint("nonzero", reason=node.label)
 
@@ -248,6 +274,17 @@ def _mask_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint
             is_integer = finder.dtype(node.inputs[position]) in dtypes.INTEGERS
             if is_integer and finder.splat(node.inputs[1 - position]) == 0.0:
                 yield node.inputs[position], mask
+
+
+def _choice_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    """What is compared with a constant, and an If with the outcome: without such a number one branch may never run."""
+    if node.op not in _COMPARED or node.domain or node.outputs[0] not in finder.deciding:
+        return
+    for position in (0, 1):
+        number = finder.splat(node.inputs[1 - position])
+        if number is not None and number.is_integer():
+            values = tuple(int(number) + offset for offset in _COMPARED[node.op][position])
+            yield node.inputs[position], Constraint("choice", reason=node.label, values=values)
 
 
 def _structural_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:

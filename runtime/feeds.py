@@ -148,7 +148,15 @@ def draw(graph: Graph, seed: int, sizes: dict[str, int] | None = None, special: 
     for position, name in enumerate(graph.inputs):
         rng = np.random.default_rng((seed, position))
         feeds[name] = _draw_input(graph, name, rng, sizes, found.get(name), special, huge, spread)
+        if name in found and found[name].kind == "choice":
+            feeds[name] = _chosen(feeds[name], found[name].values, seed)
     return feeds
+
+
+def _chosen(other: np.ndarray, values: Sequence[int], seed: int) -> np.ndarray:
+    """One of the values that a branch depends on, or another one: the seeds take turns, so that each has its round."""
+    turn = seed % (len(values) + 1)
+    return other if turn == len(values) else np.full(other.shape, values[turn]).astype(other.dtype)
 
 
 def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[str, int],
@@ -206,7 +214,8 @@ def draw_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], con
         return np.asarray(rng.integers(low, high, shape)).astype(kind)
     if np.dtype(kind).kind in "iu" or dtype in ("int4", "uint4", "int2", "uint2"):
         values = _integers(rng, dtype, kind, shape, special)
-        return np.where(values == 0, np.ones((), kind), values) if constraint is not None else values
+        nonzero = constraint is not None and constraint.kind == "nonzero"
+        return np.where(values == 0, np.ones((), kind), values) if nonzero else values
     if dtype.startswith("complex"):
         return (rng.standard_normal(shape) + 1j * rng.standard_normal(shape)).astype(kind)
     values = np.asarray(SPREADS[spread](np.asarray(rng.standard_normal(shape)))).astype(kind)

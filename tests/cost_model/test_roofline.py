@@ -47,12 +47,27 @@ IF = """graph "g" opset 18 (x: float32[6], c: bool[]) -> (y) {
             else_branch=graph "e" () -> (e) { a = Tile(w, repeats=[3]) b = Neg(x) d = Neg(b) e = Add(d, a) }) }"""
 
 
-def test_of_an_if_the_dearer_branch_counts() -> None:
+def test_of_an_if_the_cheaper_branch_counts() -> None:
+    """Whichever a run takes, it takes no less."""
     found = roofline(IF)
-    assert found.launches == 1 + 3  # the If, two Neg and the Add; the Tile of a constant is done on load
-    assert found.flops == 3 * 6
-    assert found.unique_bytes == F * (6 + 6 + 2) + 1  # the input, the output, the constant, the condition
+    assert found.launches == 1 + 1  # the If and the Neg
+    assert found.flops == 6
+    assert found.unique_bytes == F * (6 + 6) + 1  # the input, the output, the condition
     assert found.unknown == found.loops_once == 0
+    dearer = IF.replace("t = Neg(x)", "g = Neg(x) h = Neg(g) k = Neg(h) l = Neg(k) t = Neg(l)")
+    found = roofline(dearer)
+    assert found.launches == 1 + 3  # two Neg and the Add; the Tile of a constant is done on load
+    assert found.flops == 3 * 6
+    assert found.unique_bytes == F * (6 + 6 + 2) + 1
+
+
+def test_what_may_lie_in_a_cache_is_not_read_from_memory() -> None:
+    graph = parse_graph('graph "g" opset 18 (x: float32[n]) -> (y) { y = Neg(x) }')
+    infer(graph)
+    peaks = Peaks(flops=1e9, cache_bytes=1e9, memory_bytes=1e8, threads=1, cached=64 << 20)
+    for size, rate in ((1 << 20, 1e9), (1 << 24, 1e8)):
+        found = graph_roofline(graph, {"n": size}, peaks, LAUNCH)
+        assert found.lower_bound == pytest.approx(max(2 * F * size / rate, size / 1e9))
 
 
 LOOP = """graph "g" opset 18 (x: float32[3], trips: int64[]) -> (y) {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from graphs.errors import InvalidInput
+from graphs.inference import infer
 from graphs.text import parse_graph
 from runtime import Session
 from runtime.feeds import constraints, default_sizes, draw
@@ -94,3 +95,34 @@ def test_inputs_that_no_memory_holds_are_not_drawn(shape: str) -> None:
     graph = parse_graph(f'graph "g" opset 17 (x: float32[{shape}]) -> (y) {{ y = Relu(x) }}')
     with pytest.raises(InvalidInput, match="larger"):
         draw(graph, 0)
+
+
+@pytest.mark.parametrize(("condition", "values"), [
+    ("c = Equal(x, k)", {5}), ("d = Equal(k, x)\n c = Not(d)", {5}), ("c = Less(x, k)", {4, 5}),
+    ("c = Less(k, x)", {5, 6}), ("c = Greater(x, k)", {5, 6}), ("c = LessOrEqual(x, k)", {5, 6}),
+    ("c = GreaterOrEqual(k, x)", {5, 6}),
+    ("e = Equal(x, k)\n f = Equal(x, m)\n c = Or(e, f)", {5, 7}),
+])
+def test_each_branch_has_its_round(condition: str, values: set[int]) -> None:
+    """A branch that asks for one number of 2^64 is never taken by chance."""
+    graph = parse_graph(f"""graph "g" opset 18 (x: int64[], z: float32[2]) -> (y) {{
+      k = constant int64[] 5
+      m = constant int64[] 7
+      {condition}
+      y = If(c, then_branch=graph "t" () -> (t) {{ t = Neg(z) }}, else_branch=graph "e" () -> (e) {{ e = Exp(z) }})
+    }}""")
+    infer(graph)
+    drawn = [int(draw(graph, seed)["x"]) for seed in range(len(values) + 1)]
+    assert values <= set(drawn) and drawn[0] in values
+    run = Session(graph)
+    taken = {bool((run.run(feeds)["y"] == -feeds["z"]).all()) for feeds in (draw(graph, seed) for seed in range(4))}
+    assert taken == {True, False}
+
+
+def test_what_no_branch_depends_on_is_free() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: int64[4]) -> (y) {
+      k = constant int64[] 5
+      y = Equal(x, k)
+    }""")
+    infer(graph)
+    assert "x" not in constraints(graph)
