@@ -156,7 +156,13 @@ def draw(graph: Graph, seed: int, sizes: dict[str, int] | None = None, special: 
 def _chosen(other: np.ndarray, values: Sequence[int], seed: int) -> np.ndarray:
     """One of the values that a branch depends on, or another one: the seeds take turns, so that each has its round."""
     turn = seed % (len(values) + 1)
-    return other if turn == len(values) else np.full(other.shape, values[turn]).astype(other.dtype)
+    if turn == len(values):
+        return other
+    number = values[turn]
+    if other.dtype.kind in "iu":
+        limits = np.iinfo(other.dtype)
+        number = min(max(number, int(limits.min)), int(limits.max))
+    return np.full(other.shape, number, other.dtype)
 
 
 def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[str, int],

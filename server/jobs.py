@@ -45,7 +45,7 @@ _BODY: dict[str, Any] = {
         "application/json": {"schema": {"type": "object", "description": "a graph in the JSON form"}},
         "multipart/form-data": {"schema": {"type": "object", "required": ["model"], "properties": {
             "model": {"type": "string", "format": "binary"},
-            "inputs": {"type": "string", "format": "binary", "description": "an .npz to measure and validate with"}}}}}},
+            "inputs": {"type": "string", "format": "binary", "description": "an .npz to measure and validate"}}}}}},
 }
 
 

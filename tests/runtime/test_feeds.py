@@ -119,6 +119,19 @@ def test_each_branch_has_its_round(condition: str, values: set[int]) -> None:
     assert taken == {True, False}
 
 
+@pytest.mark.parametrize(("dtype", "number"), [("uint8", 255), ("int8", -128), ("int64", 2**63 - 1), ("float16", 65504),
+                                               ("uint64", 2**64 - 1), ("int64", -2**63)])
+def test_choices_stay_inside_their_type(dtype: str, number: int) -> None:
+    graph = parse_graph(f"""graph "g" opset 18 (x: {dtype}[], z: float32[2]) -> (y) {{
+      k = constant {dtype}[] {number}
+      c = Greater(x, k)
+      y = If(c, then_branch=graph "t" () -> (t) {{ t = Neg(z) }}, else_branch=graph "e" () -> (e) {{ e = Exp(z) }})
+    }}""")
+    infer(graph)
+    drawn = [draw(graph, seed)["x"] for seed in range(3)]
+    assert all(each.dtype == dtype for each in drawn) and number in [int(each) for each in drawn[:2]]
+
+
 def test_what_no_branch_depends_on_is_free() -> None:
     graph = parse_graph("""graph "g" opset 18 (x: int64[4]) -> (y) {
       k = constant int64[] 5
