@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +28,27 @@ def open_database(file: Path | None) -> Timings:
     return Timings(None if file is None else str(file))
 
 
+@contextmanager
+def read_database(file: Path | None) -> Iterator[tuple[Timings, str]]:
+    """The same to be read, and its name for people: a file that is not there is not made."""
+    from cost_model.timings import Timings
+
+    check_database(file)
+    place = Path(Timings(None if file is None else str(file)).path)
+    if place.exists():
+        with open_database(file) as timings:
+            yield timings, str(place)
+        return
+    with tempfile.TemporaryDirectory(prefix="egraft-") as folder, Timings(str(Path(folder) / place.name)) as timings:
+        yield timings, f"{place} (there is no such file yet)"
+
+
 def show_command(file: Path | None, target: str | None, key: str | None) -> int:
     """A row for each target, device and kind of record; with `key`, the records whose key holds that text."""
-    with open_database(file) as timings:
-        records = [record for record in timings.records(target) if key is None or key in record.key]
+    with read_database(file) as (timings, name):
+        everything = list(timings.records())
+        records = [record for record in everything if (key is None or key in record.key)
+                   and (target is None or record.target == target)]
         if key is not None:
             for record in records:
                 print(f"{record.target:18} {record.kind:8} {record.median:12.4g} +- {record.spread:<10.3g} "
@@ -37,13 +56,15 @@ def show_command(file: Path | None, target: str | None, key: str | None) -> int:
         else:
             counts = Counter((record.target, record.fingerprint, record.kind) for record in records)
             own = _own_digests()
-            for (name, digest, kind), count in sorted(counts.items()):
+            for (of, digest, kind), count in sorted(counts.items()):
                 mark = HERE if digest in own else "foreign"
-                print(f"{name:18} {kind:8} {count:6}  {digest} {mark:8} {timings.fingerprint_text(digest)}")
+                print(f"{of:18} {kind:8} {count:6}  {digest} {mark:8} {timings.fingerprint_text(digest)}")
         damaged = timings.damaged()
         if damaged:
             print(f"{counted(damaged, 'row')} damaged: misses, which `egraft timings prune` removes")
-        print(f"{timings.path}: {counted(len(records), 'record')}, hash {timings.content_hash(everything=True)}")
+        shown = "" if key is None and target is None else f", {len(records)} of them shown"
+        digest = timings.content_hash(everything=True)
+        print(f"{name}: {counted(len(everything), 'record')}{shown}, hash of all {digest}")
     return 0
 
 
@@ -51,20 +72,22 @@ def _own_digests() -> set[str]:
     """Fingerprints that are looked up on this machine."""
     from cost_model.fingerprint import numpy_cpu
     from cost_model.targets import all_targets
+    from search.fusions.measure import fingerprint
 
-    return {numpy_cpu().digest, *(each.fingerprint.digest for each in all_targets() if each.available() is None)}
+    targets = [each.fingerprint.digest for each in all_targets() if each.available() is None]
+    return {numpy_cpu().digest, fingerprint().digest, *targets}
 
 
 def hash_command(file: Path | None) -> int:
     """SHA-256 of all records, whatever their order."""
-    with open_database(file) as timings:
+    with read_database(file) as (timings, _):
         print(timings.content_hash(everything=True))
     return 0
 
 
 def export_command(out: Path, file: Path | None) -> int:
     """All records as JSON lines."""
-    with open_database(file) as timings:
+    with read_database(file) as (timings, _):
         write_lines(out, timings.export_lines())
     return 0
 

@@ -61,7 +61,7 @@ def shapes_of(body: Graph) -> dict[str, tuple[int, ...]]:
 
 def recorded(body: Graph, exact: bool, threads: int, timings: Timings) -> Measured | None:
     """What the timing database knows of a candidate."""
-    key, place = _key(body, exact, threads), _fingerprint()
+    key, place = _key(body, exact, threads), fingerprint()
     record = timings.peek(key, TARGET, place)
     found = None if record is None else _from_record(record)
     if found is not None:
@@ -73,7 +73,7 @@ def record(body: Graph, exact: bool, threads: int, timings: Timings, found: Meas
            samples: Sequence[float]) -> Measured:
     """Store what came out; answers what is in force."""
     note = {"unfused": found.unfused, "verdict": found.verdict, "note": found.note}
-    stored = timings.add(_key(body, exact, threads), TARGET, _fingerprint(), "fusion", samples, found.fused, note)
+    stored = timings.add(_key(body, exact, threads), TARGET, fingerprint(), "fusion", samples, found.fused, note)
     return _from_record(stored) or found
 
 
@@ -91,8 +91,8 @@ def _from_record(record: Record) -> Measured | None:
 
 
 @lru_cache(maxsize=1)
-def _fingerprint() -> Fingerprint:
-    """The executor's, with the compiler's."""
+def fingerprint() -> Fingerprint:
+    """Under which kernels are filed: the executor's, with the compiler's."""
     return Fingerprint.of({**dict(egraft_cpu().fields), "compiler": identity()})
 
 

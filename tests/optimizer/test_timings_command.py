@@ -9,6 +9,7 @@ import pytest
 from cost_model.fingerprint import Fingerprint
 from cost_model.timings import Timings
 from optimizer.command_line import main
+from search.fusions.measure import fingerprint
 
 Output = pytest.CaptureFixture[str]
 
@@ -43,6 +44,30 @@ def test_timings(tmp_path: Path, capsys: Output) -> None:
     for words in (["import", tmp_path / "garbage"], ["merge", tmp_path / "garbage"]):
         assert egraft("timings", *words, *database) == 2
         one_line(capsys)
+
+
+def test_looking_makes_no_file_and_hashes_are_of_all(tmp_path: Path, capsys: Output) -> None:
+    nowhere = tmp_path / "t.db"
+    for words in (["show"], ["hash"], ["export", tmp_path / "lines"]):
+        assert egraft("timings", *words, "--timings", nowhere) == 0
+    assert "no such file yet" in capsys.readouterr().out and not nowhere.exists()
+    with Timings(nowhere) as timings:
+        for target in ("a:cpu", "b:cpu"):
+            timings.add("key", target, Fingerprint.of({"cpu": "here"}), "node", [1e-3], 1e-3)
+        digest = timings.content_hash(everything=True)
+    assert egraft("timings", "show", "--target", "a:cpu", "--timings", nowhere) == 0
+    shown = capsys.readouterr().out
+    assert f"2 records, 1 of them shown, hash of all {digest}" in shown and "b:cpu" not in shown
+
+
+def test_kernels_made_here_are_not_foreign(tmp_path: Path, capsys: Output) -> None:
+    database = ["--timings", tmp_path / "t.db"]
+    with Timings(tmp_path / "t.db") as timings:
+        timings.add("kernel", "egraft:cpu", fingerprint(), "fusion", [1e-3], 1e-3)
+    assert egraft("timings", "show", *database) == 0
+    assert "here" in (shown := capsys.readouterr().out) and "foreign" not in shown
+    assert egraft("timings", "prune", "--foreign", *database) == 0
+    assert "0 records removed" in capsys.readouterr().out
 
 
 def test_timings_between_files(tmp_path: Path, capsys: Output) -> None:
