@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphs import load, save
-from graphs.errors import InvalidInput, InvalidOption, UnreadableFile, ValidationFailed
+from graphs.errors import (
+    EgraftError,
+    InvalidInput,
+    InvalidOption,
+    NotExecutable,
+    UnreadableFile,
+    ValidationFailed,
+)
 from graphs.ir import Graph
 from graphs.wording import counted
 
@@ -21,6 +28,8 @@ from . import interrupts
 from .options import Options, check_threads
 
 if TYPE_CHECKING:
+    from runtime import Session
+
     from .result import Trace
 
 SQLITE = b"SQLite format 3\0"  # how every timing database begins
@@ -186,17 +195,20 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
                 dims: dict[str, list[int]], seed: int, *, fuse: bool = False, timings: Path | None = None) -> int:
     """`egraft run`."""
     from runtime import Session
-    from runtime.feeds import default_sizes, draw, single_sizes
+    from runtime.feeds import default_sizes, single_sizes
 
     graph = load(model)
     chosen = single_sizes(graph, dims)
     feeds = load_feeds(inputs)
+    session = Session(graph, target=target)
+    results: dict[str, Any] = {}
     if feeds is None:
-        sizes = {**default_sizes(graph), **chosen}
-        feeds = draw(graph, seed, sizes)
+        sizes, feeds, results = _drawn_run(session, graph, {**default_sizes(graph), **chosen}, dims, seed)
         print(f"random inputs, seed {seed}, sizes {sizes}")
-    session = Session(_fused(graph, feeds, target, timings) if fuse else graph, target=target)
-    results = session.run(feeds)
+    if fuse:
+        session = Session(_fused(graph, feeds, target, timings), target=target)
+    if fuse or not results:
+        results = session.run(feeds)
     for name, value in results.items():
         print(f"{name}: {_describe(value)}")
     if session.report.summary():
@@ -209,6 +221,30 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
             raise InvalidOption(f"--outputs {outputs}", f"the file cannot be written ({error.strerror})",
                                 "choose another place") from error
     return 0
+
+
+def _drawn_run(session: Session, graph: Graph, wanted: dict[str, int], dims: dict[str, list[int]],
+               seed: int) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
+    """(sizes, feeds, results) at the wanted sizes or, where the model does not run at them, at the first others."""
+    from runtime.feeds import draw
+
+    from .sizing import sizes_that_run
+
+    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+
+    def attempt(feeds: Mapping[str, Any]) -> None:
+        found[:] = [(dict(feeds), session.run(feeds))]
+
+    try:
+        attempt(draw(graph, seed, wanted))
+    except NotExecutable:
+        raise  # at no sizes
+    except EgraftError:
+        sizes = sizes_that_run(graph, wanted, dims, seed, attempt)
+        if sizes is None:
+            raise
+        wanted = sizes
+    return wanted, *found[0]
 
 
 def _fused(graph: Graph, feeds: Mapping[str, Any], target: str, timings: Path | None) -> Graph:

@@ -192,8 +192,7 @@ class Supervisor:
         elif status == worker.NO_ROOM:
             self._finish(job, FAILED, problem=no_room("job").problem())
         else:
-            died = WorkerDied("job", f"its process {_how_it_ended(status)} (attempt {job.attempts})",
-                              "most often memory ran out: send it again with a lower effort, or to a larger machine")
+            died = WorkerDied("job", f"its process {_how_it_ended(status)} (attempt {job.attempts})", _remedy(status))
             log.warning("worker died", job=job.id, status=status, attempt=job.attempts)
             killed = status in (-signal.SIGKILL, -signal.SIGTERM)
             self._again(job, self.settings.crashes if killed else 1, died)
@@ -277,6 +276,15 @@ def link_or_copy(source: str, target: str) -> None:
         os.link(source, target)
     except OSError:  # another file system, or one without links
         shutil.copy2(source, target)
+
+
+def _remedy(status: int) -> str:
+    """What to do about it: nothing but SIGKILL comes of too little memory."""
+    if status == -signal.SIGKILL:
+        return "most often memory ran out: send it again with a lower effort, or to a larger machine"
+    if status == -signal.SIGTERM:
+        return "somebody ended it: send it again"
+    return "this is a defect of egraft or of a library that it uses: please report it with the worker.log of the job"
 
 
 def _how_it_ended(status: int) -> str:

@@ -1,4 +1,4 @@
-"""`egraft run --fuse`: fusions are listed, outputs stay."""
+"""`egraft run`: fusions are listed, outputs stay, sizes are found."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from graphs import save, zoo
+from graphs.text import parse_graph
 from optimizer.command_line import main
 from runtime.codegen.c import unavailable
 
@@ -28,3 +29,16 @@ def test_fusions_are_for_the_cpu(tmp_path: Path, capsys: pytest.CaptureFixture[s
     save(zoo.build("multiply-add"), tmp_path / "m.onnx")
     assert main(["run", str(tmp_path / "m.onnx"), "--fuse", "--target", "egraft:cuda"]) == 2
     assert "--fuse" in capsys.readouterr().err
+
+
+def test_sizes_that_the_model_runs_at_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "m.onnx"
+    save(parse_graph("""graph "g" opset 18 (x: float32[n, s]) -> (y) {
+      last = constant int64[1] [63]
+      y = Gather(x, last, axis=1)
+    }"""), model)
+    assert main(["run", str(model)]) == 0
+    assert "'s': 64" in (shown := capsys.readouterr().out) and "y: float32[" in shown
+    assert main(["run", str(model), "--dim", "s=63"]) != 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("egraft: error[")
