@@ -195,18 +195,20 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
                 dims: dict[str, list[int]], seed: int, *, fuse: bool = False, timings: Path | None = None) -> int:
     """`egraft run`."""
     from runtime import Session
-    from runtime.feeds import default_sizes, single_sizes
+    from runtime.feeds import single_sizes
 
+    if fuse and target != "egraft:cpu":
+        raise InvalidOption(f"--target {target}", "fusions are discovered for egraft:cpu only", "leave out --fuse")
     graph = load(model)
     chosen = single_sizes(graph, dims)
     feeds = load_feeds(inputs)
     session = Session(graph, target=target)
     results: dict[str, Any] = {}
     if feeds is None:
-        sizes, feeds, results = _drawn_run(session, graph, {**default_sizes(graph), **chosen}, dims, seed)
+        sizes, feeds, results = _drawn_run(session, graph, chosen, seed)
         print(f"random inputs, seed {seed}, sizes {sizes}")
     if fuse:
-        session = Session(_fused(graph, feeds, target, timings), target=target)
+        session = Session(_fused(graph, feeds, timings), target=target)
     if fuse or not results:
         results = session.run(feeds)
     for name, value in results.items():
@@ -223,39 +225,33 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
     return 0
 
 
-def _drawn_run(session: Session, graph: Graph, wanted: dict[str, int], dims: dict[str, list[int]],
+def _drawn_run(session: Session, graph: Graph, asked: dict[str, int],
                seed: int) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
-    """(sizes, feeds, results) at the wanted sizes or, where the model does not run at them, at the first others."""
-    from runtime.feeds import draw
+    """(sizes, feeds, results) at the first plausible sizes that the model runs at; `asked` are given."""
+    from runtime.feeds import draw, size_candidates
 
-    from .sizing import sizes_that_run
-
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
-
-    def attempt(feeds: Mapping[str, Any]) -> None:
-        found[:] = [(dict(feeds), session.run(feeds))]
-
-    try:
-        attempt(draw(graph, seed, wanted))
-    except NotExecutable:
-        raise  # at no sizes
-    except EgraftError:
-        sizes = sizes_that_run(graph, wanted, dims, seed, attempt)
-        if sizes is None:
-            raise
-        wanted = sizes
-    return wanted, *found[0]
+    first: EgraftError | None = None
+    for sizes in size_candidates(graph, asked):
+        if any(size == 0 and name not in asked for name, size in sizes.items()):
+            continue  # runs, and shows nothing
+        feeds = draw(graph, seed, sizes)
+        try:
+            return sizes, feeds, session.run(feeds)
+        except EgraftError as error:
+            first = first or error
+            if isinstance(error, NotExecutable):
+                break
+    assert first is not None
+    raise first
 
 
-def _fused(graph: Graph, feeds: Mapping[str, Any], target: str, timings: Path | None) -> Graph:
+def _fused(graph: Graph, feeds: Mapping[str, Any], timings: Path | None) -> Graph:
     """The graph with the fusions that are measured to be faster at the sizes of these feeds; lists them."""
     from cost_model.timings import Timings
     from graphs.machine import cores_visible
     from runtime.session import check_feeds
     from search.fusions import discover
 
-    if target != "egraft:cpu":
-        raise InvalidOption(f"--target {target}", "fusions are discovered for egraft:cpu only", "leave out --fuse")
     with Timings(timings) as database:
         found = discover(graph, check_feeds(graph, feeds)[1], database, threads=cores_visible())
     print("\n".join(found.lines()))

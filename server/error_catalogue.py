@@ -103,7 +103,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "worker-died": (
         '{"code": "worker-died", "where": "job", "found": "its process was killed by SIGKILL (attempt 2)", ...}',
         "After SIGKILL memory ran out, most often: lower the effort, or use a larger machine. Another signal or status "
-        "is a defect: please report it, with `worker.log` in the folder of the job. The service itself is not affected."),
+        "is a defect: please report it, with `worker.log` in the folder of the job. The service goes on."),
     "internal": (
         '{"code": "internal", "where": "job", "found": "ValueError: ...", ...}',
         "A defect of egraft: please report it, with `worker.log` in the folder of the job."),
