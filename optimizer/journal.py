@@ -7,7 +7,8 @@ applying the patch computes it again and compares its digest. So a trace stays s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -95,17 +96,45 @@ def apply(graph: Graph, patch: Mapping[str, Any]) -> Graph:
         name for name in patch["drop_constants"] if name not in result.constants)
     if missing:
         raise ParseError("trace", f"the graph has no value {missing[0]!r}", _OTHER_MODEL)
+    former = [node for node in result.nodes if node_key(node) in gone]
     result.nodes = [node for node in result.nodes if node_key(node) not in gone]
     for name in patch["drop_constants"]:
         result.constants.pop(name, None)
     result.constants.update(values)
-    result.nodes += parse_nodes(graph, patch["add"], data)
+    added = parse_nodes(graph, patch["add"], data)
+    _name(added, former)
+    result.nodes += added
     result.sort()
     if "order" in patch:
         place = {key: index for index, key in enumerate(patch["order"])}
         result.nodes.sort(key=lambda node: place[node_key(node)])
     infer(result)
     return result
+
+
+def _name(added: list[Node], former: list[Node]) -> None:
+    """Names of nodes, which their text does not have: those of the nodes that they replace, where it is clear which."""
+    kinds = Counter((node.op, node.domain) for node in added)
+    inside = {node_key(node): node for old in former for node in _nested(old)}
+    for node in added:
+        alike = [old for old in former if (old.op, old.domain) == (node.op, node.domain)]
+        same = [old for old in alike if node_key(old) == node_key(node)]
+        if same or (len(alike) == 1 and kinds[node.op, node.domain] == 1):
+            _call(node, (same or alike)[0])
+        for each in _nested(node):
+            known = inside.get(node_key(each))
+            if known is not None and (known.op, known.domain) == (each.op, each.domain):
+                _call(each, known)
+
+
+def _call(node: Node, old: Node) -> None:
+    node.name, node.doc, node.metadata = old.name, old.doc, old.metadata
+
+
+def _nested(node: Node) -> Iterator[Node]:
+    for graph in node.graphs:
+        for each in graph.walk():
+            yield from each.nodes
 
 
 def parse_nodes(graph: Graph, lines: list[str], data: Mapping[str, Any]) -> list[Node]:
