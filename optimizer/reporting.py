@@ -116,7 +116,11 @@ def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
     if comparison.kind == "estimated":
         return {"speed_up": None, "note": f"nothing was measured: {comparison.note}",
                 "unsupported": outcome.unsupported}
-    return {**measured_row(winner.name, comparison), "unsupported": outcome.unsupported, "note": outcome.note}
+    others = [{"name": name, **{key: row[key] for key in ("speed_up", "low", "high", "verdict", "after")}}
+              for name in comparison.results if name not in (INPUT, winner.name)
+              for row in [measured_row(name, comparison)]]
+    return {**measured_row(winner.name, comparison), "unsupported": outcome.unsupported, "note": outcome.note,
+            "others": others}
 
 
 def measured_row(name: str, comparison: Comparison) -> dict[str, Any]:

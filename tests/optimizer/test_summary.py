@@ -12,7 +12,15 @@ from onnx import TensorProto, helper, numpy_helper, save_model
 from graphs import load
 from graphs.text import parse_graph
 from optimizer import optimize
-from optimizer.report import nodes_note, of_the_file, prediction_note, ratio_text, sizes_note, summary
+from optimizer.report import (
+    handed_back_lines,
+    nodes_note,
+    of_the_file,
+    prediction_note,
+    ratio_text,
+    sizes_note,
+    summary,
+)
 from optimizer.report_html import render
 
 MODEL = 'graph "m" opset 18 (x: float32[n, seq]) -> (y) { a = Neg(x) b = Neg(a) y = Relu(b) }'
@@ -112,3 +120,15 @@ def test_estimates_are_counted_in_both_graphs(tmp_path: Path) -> None:
 def test_an_interval_of_few_rounds_says_how_sure_it_is() -> None:
     assert ratio_text({"rounds": 3, "confidence": 0.75}) == "the median ratio of 3 rounds, the interval at 75 %"
     assert ratio_text({"rounds": 16, "confidence": 0.9958}) == "the median ratio of 16 rounds"
+
+
+def test_an_input_that_is_handed_back_is_compared_with_the_others() -> None:
+    row = {"speed_up": 1.0, "low": 1.0, "high": 1.0, "verdict": "equal", "before": 2e-3, "after": 2e-3, "rounds": 15,
+           "noise": 0.02, "kind": "measured"}
+    others = [{"name": name, "speed_up": ratio, "low": ratio - 0.02, "high": ratio + 0.02, "verdict": verdict}
+              for name, ratio, verdict in (("fewest nodes", 0.9, "slower"), ("normalized", 1.01, "equal"))]
+    text, times = handed_back_lines({**row, "others": others})
+    assert "of 2 other graphs the fastest was 1.010x [0.990, 1.030], equal (normalized; 15 rounds" in text
+    assert times == "times      2.000 ms, the median of all rounds" and "1.000x" not in text
+    assert "nothing else was measured" in handed_back_lines({**row, "others": []})[0]
+    assert handed_back_lines({"speed_up": None, "note": "why"}) == ["measured   nothing: why"]
