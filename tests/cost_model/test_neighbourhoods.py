@@ -73,6 +73,20 @@ def test_onnx_runtime_joins_conv_and_relu_and_says_so_only_once(tmp_path: Path) 
         assert target.neighbourhoods(graph, timings) == [Neighbourhood((0, 1))]
 
 
+@pytest.mark.parametrize(("op", "found"), [("Add", [Neighbourhood((0, 1))]), ("Sum", [])])
+def test_onnx_runtime_joins_an_add_with_a_layer_normalization_and_no_sum(op: str, found: list[Neighbourhood],
+                                                                         tmp_path: Path) -> None:
+    """What the rules `sum-before-layer-norm` are for."""
+    pytest.importorskip("onnxruntime")
+    graph = graph_of(f"""graph opset 17 (x: float32[2, 3, 4], z: float32[2, 3, 4]) -> (y) {{
+      a = {op}(x, z)
+      y = LayerNormalization(a, g)
+      g = constant float32[4] [1, 2, 3, 4]
+    }}""")
+    with Timings(tmp_path / "t.db") as timings:
+        assert find_target("onnxruntime:cpu").neighbourhoods(graph, timings) == found
+
+
 def test_a_measured_neighbourhood_is_looked_up_and_a_failed_one_saves_nothing(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     graph, target, place = graph_of(CONV), find_target("onnxruntime:cpu"), Neighbourhood((0, 1))
