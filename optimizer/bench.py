@@ -14,6 +14,7 @@ import numpy as np
 from cost_model.node_costs import NodeCosts
 from cost_model.protocol import Samples, Settings, measure_one
 from cost_model.records import own_version
+from cost_model.signature import graph_digest
 from cost_model.targets import Target, Unsupported, resolve
 from cost_model.targets.base import prepared
 from cost_model.timings import Timings
@@ -21,6 +22,7 @@ from graphs import load
 from graphs.errors import InvalidInput, InvalidOption, NotExecutable
 from graphs.inference import infer
 from graphs.ir import Graph
+from graphs.onnx_io import with_bodies
 from graphs.structure import check_outputs
 from graphs.wording import counted
 from runtime.feeds import draw, input_symbols, unknown_dim
@@ -109,8 +111,16 @@ def _measure(entry: _Entry, target: Target, settings: Settings, timings: Timings
     return {
         "model": str(entry.path), "sizes": entry.sizes, "threads": entry.threads, "median": samples.median,
         "spread": samples.spread, "samples": list(samples.seconds), "inner": samples.inner, "clock": samples.clock,
-        "load": [before, _load()], "roofline": roofline_row(entry.graph, costs, samples.median),
+        "load": [before, _load()], "roofline": roofline_row(_opened(entry.graph), costs, samples.median),
     }  # fmt: skip
+
+
+def _opened(graph: Graph) -> Graph:
+    """With the nodes of functions in the place of calls, whose work would not be counted."""
+    opened = with_bodies(graph)
+    if opened is not graph:
+        infer(opened)
+    return opened
 
 
 def _load() -> float | None:
@@ -128,7 +138,10 @@ def _compare(entries: Sequence[_Entry], target: Target, settings: Settings) -> l
     names = [f"{index} {entry.path.name}" for index, entry in enumerate(entries)]
     graphs = {name: entry.graph for name, entry in zip(names, entries)}
     comparison = target.compare(graphs, names[0], first.feeds, threads=first.threads, settings=settings)
-    lost = comparison.unsupported
+    lost, digest = comparison.unsupported, graph_digest(first.graph)
+    same = {name: f"the same graph as {first.path}: not measured apart from it"
+            for name, entry in zip(names[1:], entries[1:]) if graph_digest(entry.graph) == digest}
+    lost = {**lost, **same}
     return [{"model": str(entry.path), "note": lost[name]} if name in lost else {
         "model": str(entry.path), "speed_up": comparison.results[name].speed_up,
         "low": 1 / comparison.results[name].high, "high": 1 / comparison.results[name].low,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphs import load, save
+from graphs.dims import evaluate, symbols
 from graphs.errors import (
     EgraftError,
     InvalidInput,
@@ -22,6 +23,7 @@ from graphs.errors import (
     ValidationFailed,
 )
 from graphs.ir import Graph
+from graphs.types import TensorType
 from graphs.wording import counted
 
 from . import interrupts
@@ -169,7 +171,7 @@ def check_command(a: Path, b: Path, *, prove: bool, precision: str, inputs: Path
 
     left, right = load(a), load(b)
     _same_contract(left, right, a, b)
-    sizes = single_sizes(left, dims) or None
+    sizes = {**_stated_sizes(left, right), **single_sizes(left, dims)} or None
     found = validate(left, right, precision, feeds=load_feeds(inputs), seed=seed, sizes=sizes, rtol=rtol, atol=atol)
     print(found.summary())
     if not found.ok:
@@ -179,6 +181,18 @@ def check_command(a: Path, b: Path, *, prove: bool, precision: str, inputs: Path
     from .prove import print_proof
 
     return 0 if print_proof(left, right, precision) else 3
+
+
+def _stated_sizes(left: Graph, right: Graph) -> dict[str, int]:
+    """Sizes of the left graph's symbols that the right one's inputs fix (`--fix-dim`)."""
+    found: dict[str, int] = {}
+    for name in left.inputs:
+        shapes = [type_.shape for graph in (left, right)
+                  if isinstance(type_ := graph.declared.get(name), TensorType) and type_.shape is not None]
+        if len(shapes) == 2 and len(shapes[0]) == len(shapes[1]):
+            found.update((symbol, size) for dim, size in zip(*shapes) if isinstance(size, int)
+                         for symbol in symbols(dim) if evaluate(dim, {symbol: size}) == size)
+    return found
 
 
 def _same_contract(left: Graph, right: Graph, a: Path, b: Path) -> None:

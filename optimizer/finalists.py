@@ -18,7 +18,7 @@ from graphs.dtypes import INTEGERS
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.onnx_io import with_bodies
-from graphs.onnx_io.stated import forget
+from graphs.onnx_io.stated import forget, is_stated
 from graphs.spill import trim
 from graphs.types import TensorType
 from runtime.feeds import draw
@@ -144,6 +144,13 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
     if objective == "memory":
         simplest.sort(key=lambda entry: peak_live_bytes(entry.graph, context.sizes))
     comparison, unsupported, note = measure_whole(entries, context, context.sizes)
+    if INPUT in unsupported and context.target.reads_types and is_stated(entries[0].graph):
+        for entry in entries:
+            forget(entry.graph)
+        comparison, unsupported, note = measure_whole(entries, context, context.sizes)
+        if INPUT not in unsupported:
+            context.warn("the file states wrong types of values inside of it, which the target refuses: they are "
+                         "left out")
     # Where not even the input runs on the target, that says nothing about the others.
     fit = [entry for entry in simplest if INPUT in unsupported or entry.name not in unsupported]
     if objective in ("nodes", "memory"):

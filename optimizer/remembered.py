@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from cost_model.signature import graph_digest
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.text import print_graph
@@ -112,7 +113,7 @@ def _key(original: Graph, context: Context) -> str:
     inputs = context.options.inputs
     functions = sorted(hashlib.sha256(proto.SerializeToString(deterministic=True)).hexdigest()  # type: ignore[attr-defined]
                        for proto in original.functions.values())
-    parts = [print_graph(original), str(sorted(original.opsets.items())), *functions,
+    parts = [print_graph(original), graph_digest(original), str(sorted(original.opsets.items())), *functions,
              context.options.model_dump_json(exclude=_BESIDE),
              hashlib.sha256(Path(inputs).read_bytes()).hexdigest() if inputs else "", context.target.name,
              context.target.fingerprint.digest, str(context.threads), " ".join(rule.name for rule in context.rules),

@@ -6,9 +6,12 @@ backwards through operators that hand values on (casts, reshapes, adding a const
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from graphs import dims, dtypes
 from graphs.dims import DimLike
@@ -40,6 +43,7 @@ TABLES: dict[tuple[str, str], dict[int, int]] = {
 RECURRENT = ("LSTM", "GRU", "RNN")
 _BOOL = dtypes.ONNX_NUMBER["bool"]
 MAX_STEPS = 20_000
+MOST_NUMBERS = 8  # that one comparison asks for
 # Operators that compare -> what to draw for the first or second operand, from the number that the other one is.
 _COMPARED = {"Equal": ((0,), (0,)), "Less": ((0, -1), (0, 1)), "Greater": ((0, 1), (0, -1)),
              "LessOrEqual": ((0, 1), (0, -1)), "GreaterOrEqual": ((0, -1), (0, 1))}
@@ -50,9 +54,9 @@ class Constraint:
     """What one input must hold: `kind` is 'index' (low <= x < high), 'mask' (0 or 1), 'nonzero', 'choice' or
     'structural'.
 
-    A choice decides which branch of an If runs, by a comparison with one of `values`. A structural input decides shapes
-    or counts; `role` says which (`Reshape.shape`), `direct` whether the very input arrives there. `reason` names the
-    place.
+    A choice decides which branch of an If runs, by a comparison with one of `values`, which an index or a mask may
+    have, too. A structural input decides shapes or counts; `role` says which (`Reshape.shape`), `direct` whether the
+    very input arrives there. `reason` names the place.
     """
 
     kind: str
@@ -61,7 +65,7 @@ class Constraint:
     role: str = ""
     direct: bool = True
     reason: str = ""
-    values: tuple[int, ...] = ()
+    values: tuple[float, ...] = ()
 
     def __str__(self) -> str:
         if self.kind == "choice":
@@ -130,6 +134,15 @@ class _Finder:
         value = constant.facts.splat if constant is not None and constant.dtype != "string" else None
         return None if value is None else float(value)
 
+    def numbers(self, name: str) -> list[float]:
+        """The elements of a constant of few finite ones, whole numbers exactly."""
+        constant = self.constants.get(name)
+        if constant is None or constant.size > MOST_NUMBERS or constant.dtype not in (*dtypes.FLOATS, *dtypes.INTEGERS):
+            return []
+        array = constant.array if constant.dtype in dtypes.INTEGERS else constant.array.astype(np.float64)
+        found: list[float] = [each for each in array.reshape(-1).tolist() if math.isfinite(each)]
+        return [int(each) if each == int(each) else each for each in dict.fromkeys(found)]
+
     def range(self, name: str) -> tuple[int, int] | None:
         constant = self.constants.get(name)
         if constant is None or constant.facts.low is None or not constant.facts.integral:
@@ -175,10 +188,13 @@ def _inside(node: Node, name: str = "", demand: Constraint | None = None) -> Ite
 
 def _stricter(a: Constraint | None, b: Constraint) -> Constraint:
     order = {"structural": 0, "mask": 1, "index": 2, "choice": 3, "nonzero": 4}
-    if a is None or order[b.kind] < order[a.kind]:
+    if a is None:
         return b
-    if a.kind == b.kind == "choice":
-        return replace(a, values=tuple(dict.fromkeys([*a.values, *b.values])))
+    if a.values or b.values:
+        values = tuple(dict.fromkeys([*a.values, *b.values]))
+        return replace(_stricter(replace(a, values=()), replace(b, values=())), values=values)
+    if order[b.kind] < order[a.kind]:
+        return b
     if a.kind != b.kind or a.kind != "index" or a.high is None or b.high is None:
         return a
     return Constraint("index", dims.largest(a.low, b.low), dims.smallest(a.high, b.high), reason=a.reason)
@@ -281,9 +297,9 @@ def _choice_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constrai
     if node.op not in _COMPARED or node.domain or node.outputs[0] not in finder.deciding:
         return
     for position in (0, 1):
-        number = finder.splat(node.inputs[1 - position])
-        if number is not None and number.is_integer():
-            values = tuple(int(number) + offset for offset in _COMPARED[node.op][position])
+        values = tuple(number + offset for number in finder.numbers(node.inputs[1 - position])
+                       for offset in _COMPARED[node.op][position])
+        if values:
             yield node.inputs[position], Constraint("choice", reason=node.label, values=values)
 
 

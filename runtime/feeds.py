@@ -148,12 +148,24 @@ def draw(graph: Graph, seed: int, sizes: dict[str, int] | None = None, special: 
     for position, name in enumerate(graph.inputs):
         rng = np.random.default_rng((seed, position))
         feeds[name] = _draw_input(graph, name, rng, sizes, found.get(name), special, huge, spread)
-        if name in found and found[name].kind == "choice":
-            feeds[name] = _chosen(feeds[name], found[name].values, seed)
+        if name in found and found[name].values:
+            feeds[name] = _chosen(feeds[name], _possible(found[name], sizes), seed)
     return feeds
 
 
-def _chosen(other: np.ndarray, values: Sequence[int], seed: int) -> np.ndarray:
+def _possible(constraint: Constraint, sizes: Mapping[str, int]) -> list[float]:
+    """The values of a choice that the constraint leaves."""
+    if constraint.kind == "structural":
+        return []
+    if constraint.kind == "mask":
+        return [value for value in constraint.values if value in (0, 1)]
+    if constraint.kind == "index":
+        low, high = bounds(constraint, sizes)
+        return [value for value in constraint.values if low <= value < high]
+    return list(constraint.values)
+
+
+def _chosen(other: np.ndarray, values: Sequence[float], seed: int) -> np.ndarray:
     """One of the values that a branch depends on, or another one: the seeds take turns, so that each has its round."""
     turn = seed % (len(values) + 1)
     if turn == len(values):
@@ -161,8 +173,8 @@ def _chosen(other: np.ndarray, values: Sequence[int], seed: int) -> np.ndarray:
     number = values[turn]
     if other.dtype.kind in "iu":
         limits = np.iinfo(other.dtype)
-        number = min(max(number, int(limits.min)), int(limits.max))
-    return np.full(other.shape, number, other.dtype)
+        return np.full(other.shape, min(max(int(number), int(limits.min)), int(limits.max)), other.dtype)
+    return np.full(other.shape, float(number)).astype(other.dtype)
 
 
 def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[str, int],

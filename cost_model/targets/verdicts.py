@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Mapping
 from statistics import median
 from typing import TYPE_CHECKING
@@ -22,13 +23,26 @@ if TYPE_CHECKING:
     from .base import Target
 
 
+def digest_of(feeds: Mapping[str, np.ndarray]) -> str:
+    """16 hexadecimal digits of the values of all inputs, in order."""
+    hasher = hashlib.sha256()
+    for array in feeds.values():
+        if array.dtype.hasobject:
+            hasher.update(repr(array.tolist()).encode())
+        else:
+            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return hasher.hexdigest()[:16]
+
+
 def verdict_key(
     digests: Mapping[str, str], baseline: str, feeds: Mapping[str, np.ndarray], threads: int, look: int = 1
 ) -> str:
-    """Names the comparison of these graphs at these sizes; names and order of the others do not matter."""
+    """Names the comparison of these graphs on these inputs, whose values may decide which branch runs; names and order
+    of the other graphs do not matter."""
     shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feeds.values())
     whole = contest_digest(digests[baseline], digests.values())
-    return f"verdict {whole} ({shapes}) threads={threads}" + (f" look={look}" if look > 1 else "")
+    again = f" look={look}" if look > 1 else ""
+    return f"verdict {whole} ({shapes}) inputs={digest_of(feeds)} threads={threads}{again}"
 
 
 def compare_graphs(

@@ -18,7 +18,7 @@ import numpy as np
 
 from graphs import dtypes
 
-from .levels import GROUP, Levels, local_level
+from .levels import GROUP, Levels, band_level, local_level, sure_gap
 from .report import OutputCheck
 
 MEAN_FACTOR, MEAN_ULPS = 4.0, 4.0  # root mean square over the tensor
@@ -217,13 +217,16 @@ def _worst(name: str, error: np.ndarray, allowed: np.ndarray, compared: np.ndarr
     return check
 
 
-def _levels(sizes: np.ndarray, usable: np.ndarray, terms: Terms, least: int = GROUP) -> Levels:
+def _levels(sizes: np.ndarray, usable: np.ndarray, terms: Terms, least: int = GROUP,
+            sure: int | None = None) -> Levels:
     """Of an output. Special values are few and of all sizes, and cancel where ordinary ones would not: one part."""
-    return Levels.of(sizes, usable, not (terms.special or terms.huge), least)
+    return Levels.of(sizes, usable, not (terms.special or terms.huge), least, sure)
 
 
-def _noise(reference: np.ndarray, others: Sequence[np.ndarray], levels: Levels, jumps: bool) -> np.ndarray:
-    """How far the original's own variations are from it, element by element; at least the local level."""
+def _noise(reference: np.ndarray, others: Sequence[np.ndarray], levels: Levels, jumps: bool,
+           bands: np.ndarray | None = None) -> np.ndarray:
+    """How far the original's own variations are from it, element by element; at least the local level. `bands`: sizes
+    of elements, of which only those of about one size say what the others may be off by."""
     largest, usable = np.zeros(reference.shape), levels.usable
     for other in others:
         distance = np.abs(other.astype(np.float64) - reference)
@@ -231,7 +234,10 @@ def _noise(reference: np.ndarray, others: Sequence[np.ndarray], levels: Levels, 
     level = largest
     if jumps and largest.size:  # a few jumps must not raise everybody's level
         level = np.minimum(largest, 4 * np.median(largest[usable]) if bool(usable.any()) else 0.0)
-    return np.maximum(largest, levels.local(level))
+    around = levels.local(level)
+    if bands is not None:
+        around = np.minimum(around, band_level(level, bands, usable)[0])
+    return np.maximum(largest, around)
 
 
 def _least(dtype: np.dtype, terms: Terms) -> float:
@@ -266,7 +272,7 @@ def _compare_rounding(name: str, s: Samples, terms: Terms) -> OutputCheck:
         usable[...] = False
     error = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, reference, 0.0)), 0.0)
     size = np.where(usable, np.abs(a), 0.0)
-    levels = _levels(size, usable, terms)
+    levels = _levels(size, usable, terms, sure=sure_gap(s.original.dtype))
     noise = _noise(np.where(usable, a, 0.0), samples, levels, terms.jumps)
     if s.wide is None:
         noise = noise * BLIND_FACTOR
@@ -347,16 +353,20 @@ def _compare_wide(name: str, s: Samples, terms: Terms) -> OutputCheck:
     error = np.where(usable, np.abs(np.where(usable, b, 0.0) - np.where(usable, a, 0.0)), 0.0)
     size = np.where(usable, np.abs(a), 0.0)
     levels = _levels(size, usable, terms, 1)
-    noise = np.maximum(_noise(np.where(usable, a, 0.0), s.wide_moved, levels, terms.jumps),
-                       _noise(np.where(usable, b, 0.0), s.wide_other_moved, levels, terms.jumps))
+    bands = None if terms.special or terms.huge else size
+    noise = np.maximum(_noise(np.where(usable, a, 0.0), s.wide_moved, levels, terms.jumps, bands),
+                       _noise(np.where(usable, b, 0.0), s.wide_other_moved, levels, terms.jumps, bands))
     if terms.special:
         noise = noise * SPECIAL_FACTOR
     level = levels.local(size)
     scale = np.maximum(size, level if terms.special or terms.huge else WIDE_LEVEL_ULPS * level)
     tiny = _least(s.original.dtype, terms)
     both = Samples(a, b, s.wide_moved)
-    return _judge(name, error, noise, scale * _FLOAT32_EPS + tiny, levels, both, "the original, both in float64",
-                  terms, WIDE_MEAN_ULPS, WIDE_PEAK_ULPS)
+    check = _judge(name, error, noise, scale * _FLOAT32_EPS + tiny, levels, both, "the original, both in float64",
+                   terms, WIDE_MEAN_ULPS, WIDE_PEAK_ULPS)
+    if bands is not None and check.at is not None:
+        check.neighbours = int(band_level(noise, size, usable)[1][check.at])
+    return check
 
 
 def _non_finite(a: np.ndarray, b: np.ndarray, s: Samples, terms: Terms, eps: float,

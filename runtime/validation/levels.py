@@ -7,13 +7,15 @@ where their orders of magnitude leave a gap, and each part has levels of its own
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
 GROUP = 8  # a row or column of fewer elements says nothing about noise
 GAP = 12  # powers of two that no element has, between two parts
+WIDE_GAP = 30  # the same between a few numbers and larger ones in float64, which rounding leaves apart
+BAND = 2  # powers of two that differ by less are of one size
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +27,20 @@ class Levels:
     common: int = 0  # the part of the smallest numbers of which there are some
 
     @classmethod
-    def of(cls, sizes: np.ndarray, usable: np.ndarray, parted: bool = True, least: int = GROUP) -> Levels:
+    def of(cls, sizes: np.ndarray, usable: np.ndarray, parted: bool = True, least: int = GROUP,
+           sure: int | None = None) -> Levels:
         """`sizes`: the numbers without signs. A part of fewer than `least` goes to the next larger one: what few
-        hide of their rounding is seen by nothing else (erf(x) + 1 may be exact by luck). A zero is of the smallest
-        numbers of which there are some (the rest of a Relu, say): it may have been computed from such."""
+        of them hide of their rounding is seen by nothing else (erf(x) + 1 may be exact by luck), unless the gap is
+        `sure`. A zero is of the smallest numbers of which there are some (the rest of a Relu, say): it may have been
+        computed from such."""
         some = usable & (sizes > 0)
         if not parted or not bool(some.any()):
             return cls(usable, (usable,))
         powers = np.frexp(sizes)[1]
         held = np.unique(powers[some])
-        ends = _ends(powers[some], held[1:][np.diff(held) > GAP], least)
+        gaps = np.diff(held)
+        certain = set(held[1:][gaps > sure].tolist()) if sure is not None else set()
+        ends = _ends(powers[some], held[1:][gaps > GAP], least, certain)
         if not ends.size:
             return cls(usable, (usable,))
         numbers = np.asarray(np.searchsorted(ends, powers, side="right"))
@@ -51,11 +57,6 @@ class Levels:
         """The root mean square of each element's part."""
         return self._by_part(values, lambda own, part: np.full(own.shape, _root_mean_square(own, part)))
 
-    def ordinary(self, values: np.ndarray) -> float:
-        """The root mean square of the smallest numbers of which there are some."""
-        part = self.parts[self.common]
-        return _root_mean_square(np.where(part, values, 0.0), part)
-
     def _by_part(self, values: np.ndarray, level: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         if len(self.parts) == 1:
             return level(values, self.usable)
@@ -69,13 +70,37 @@ class Levels:
         return next((int(part.sum()) for part in self.parts if part[at]), 0)
 
 
-def _ends(powers: np.ndarray, ends: np.ndarray, least: int) -> np.ndarray:
-    """Those of the ends between parts that leave no part but the largest numbers with fewer than `least`."""
+def band_level(values: np.ndarray, sizes: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the root mean square of the values of all elements of about one size, for each element; how many those are).
+
+    Zeros are of any size: they get the largest of those.
+    """
+    some = usable & (sizes > 0)
+    bands = np.where(some, np.frexp(np.where(some, sizes, 1.0))[1] // BAND, 0)
+    first = int(bands.min(initial=0))
+    numbers = (bands - first)[some]
+    counts = np.bincount(numbers)
+    with np.errstate(over="ignore"):
+        sums = np.bincount(numbers, weights=values[some] ** 2)
+    levels = np.sqrt(sums / np.maximum(counts, 1))
+    found, many = np.full(values.shape, levels.max(initial=0.0)), np.full(values.shape, int(usable.sum()))
+    found[some], many[some] = levels[numbers], counts[numbers]
+    return found, many
+
+
+def sure_gap(dtype: np.dtype) -> int | None:
+    """The gap that parts even few numbers from larger ones: in float64 rounding at the larger ones is far below."""
+    return WIDE_GAP if dtype == np.float64 else None
+
+
+def _ends(powers: np.ndarray, ends: np.ndarray, least: int, certain: Collection[int]) -> np.ndarray:
+    """Those of the ends between parts that are certain, or leave no part but the largest numbers with fewer than
+    `least`."""
     left: list[int] = []
     before = 0
     for end in ends.tolist():
         below = int((powers < end).sum())
-        if below - before >= least:
+        if below - before >= least or end in certain:
             left.append(end)
             before = below
     return np.array(left, np.int64)

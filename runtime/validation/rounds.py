@@ -21,7 +21,7 @@ from ..feeds import draw
 from ..session import check_feeds
 from .changes import Changes, changes, fold
 from .compare import Samples, Terms, compare
-from .levels import GROUP, Levels
+from .levels import GROUP, Levels, sure_gap
 from .pins import DISCRETE, OPAQUE, ORDER_ONLY, RANDOM, Journal, Pins, Unpinnable, node_function, tainted
 from .report import OutputCheck, Round
 from .twins import EXTENDS, NARROW, TINY, Twin, TwinProgram, coarsest_epsilon, has_any
@@ -423,12 +423,16 @@ def _is_nan(value: Any) -> bool:
 
 
 def _size(value: Any) -> float:
-    """Root mean square of the finite elements that are no outliers, 0 for what is no array of floats."""
+    """Root mean square of the finite elements, of the smallest ones if others are huge; 0 for what is no array of
+    floats."""
     if not _is_float(value):
         return 0.0
-    sizes = np.abs(np.atleast_1d(np.asarray(value, np.float64)))
-    finite = np.isfinite(sizes)
-    size = Levels.of(np.where(finite, sizes, 0.0), finite).ordinary(np.where(finite, sizes, 0.0))
+    wide = np.abs(np.atleast_1d(np.asarray(value, np.float64)))
+    finite = np.isfinite(wide)
+    sizes = np.where(finite, wide, 0.0)
+    if not bool(finite.any()):
+        return 0.0
+    size = float(Levels.of(sizes, finite, sure=sure_gap(value.dtype)).whole(sizes)[finite].min())
     return size if np.isfinite(size) else 0.0
 
 

@@ -105,6 +105,9 @@ def test_whole_graphs_are_compared_and_the_verdict_is_kept(tmp_path: Path) -> No
     with pytest.raises(FrozenMiss, match="verdict"):
         wider = {"x": np.ones((3, 8), np.float32)}
         again.compare(renamed, "a", wider, timings=Timings(tmp_path / "t.db", frozen=True))
+    with pytest.raises(FrozenMiss, match="verdict"):  # other values may take another branch
+        others = {"x": FEEDS["x"] + 1}
+        again.compare(renamed, "a", others, timings=Timings(tmp_path / "t.db", frozen=True))
 
 
 def test_graphs_that_are_equal_are_run_once() -> None:

@@ -266,3 +266,20 @@ def test_types_that_the_file_states_are_a_matter_of_measuring(tmp_path: Path) ->
     assert not to_model_proto(bare.graph).graph.value_info
     replayed = journal.apply(graph, bare.steps()[0]["patch"])
     assert not to_model_proto(replayed).graph.value_info and to_model_proto(graph).graph.value_info
+
+
+def test_types_that_the_target_refuses_are_left_out(tmp_path: Path) -> None:
+    """And what becomes of the file is not remembered of one that states nothing."""
+    pytest.importorskip("onnxruntime")
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [2, 4]) for name in "xy")
+    nodes = [onnx.helper.make_node("Exp", ["x"], ["a"]), onnx.helper.make_node("Sin", ["a"], ["y"])]
+    settings: dict[str, Any] = {"target": "onnxruntime:cpu", "threads": 1, "effort": "low",
+                                "timings": str(tmp_path / "t.db")}
+    found = []
+    for infos in ([onnx.helper.make_tensor_value_info("a", 7, [2, 4])], []):
+        made = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y], value_info=infos),
+                                      opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        found.append(optimize(load_onnx(made.SerializeToString()), **settings))
+    wrong, right = found
+    assert any("wrong types" in each for each in wrong.report["warnings"]) and right.report["warnings"] == []
+    assert not to_model_proto(wrong.graph).graph.value_info and right.report["remembered"] is None

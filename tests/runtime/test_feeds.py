@@ -139,3 +139,29 @@ def test_what_no_branch_depends_on_is_free() -> None:
     }""")
     infer(graph)
     assert "x" not in constraints(graph)
+
+
+@pytest.mark.parametrize(("body", "value"), [
+    ("k = constant int64[] 77\n c = Equal(x, k)\n g = Gather(w, x)", 77),
+    ("k = constant int64[] 9007199254740993\n c = Equal(x, k)\n g = Neg(z)", 9007199254740993),
+    ("k = constant int64[3] [300, 900, 2700]\n e = Equal(x, k)\n f = Cast(e, to=6)\n r = ReduceMax(f, keepdims=0)\n "
+     "c = Cast(r, to=9)\n g = Neg(z)", 900),
+])
+def test_numbers_that_a_branch_asks_for_are_drawn_exactly(body: str, value: int) -> None:
+    graph = parse_graph(f"""graph "g" opset 18 (x: int64[], z: float32[2]) -> (y, g) {{
+      w = constant float32[100] [{", ".join(map(str, range(100)))}]
+      {body}
+      y = If(c, then_branch=graph "t" () -> (t) {{ t = Neg(z) }}, else_branch=graph "e" () -> (e) {{ e = Exp(z) }})
+    }}""")
+    infer(graph)
+    assert value in [int(draw(graph, seed)["x"]) for seed in range(4)]
+
+
+def test_a_choice_at_the_end_of_bfloat16() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: bfloat16[], z: float32[2]) -> (y) {
+      k = constant bfloat16[] -3.38e38
+      c = Greater(x, k)
+      y = If(c, then_branch=graph "t" () -> (t) { t = Neg(z) }, else_branch=graph "e" () -> (e) { e = Exp(z) })
+    }""")
+    infer(graph)
+    assert float(draw(graph, 0)["x"]) < -3e38

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from graphs.ir import Graph
 from graphs.text import parse_graph
 from runtime import validate
 from runtime.validation import Validation
@@ -105,7 +106,6 @@ def test_zeros_belong_to_the_smallest_numbers_of_which_there_are_some() -> None:
     values = np.array([1e-9] + 20 * [0.0] + 10 * [1.0] + 10 * [1e9] + 3 * [1e20])
     levels = Levels.of(values, np.ones(values.shape, bool), least=1)
     assert [int(part.sum()) for part in levels.parts] == [1, 30, 10, 3]
-    assert levels.ordinary(values) == pytest.approx(np.sqrt(10 / 30))
 
 
 def test_few_numbers_are_no_part() -> None:
@@ -121,3 +121,41 @@ def test_few_numbers_that_are_exact_by_luck_are_no_yardstick(count: int, right: 
     other = exact + np.array(count * [1.3e-7, 0.0])
     samples = Samples(exact.astype(np.float32), other.astype(np.float32), [exact.astype(np.float32)], exact, exact)
     assert compare("y", samples, Terms()).ok == right
+
+
+SCALES = """graph "g" opset 17 (x: %s[%s]) -> (y) {
+  b = constant %s[%s] [%s]
+  s = Sin(x)
+  y = Mul(s, b)
+}"""
+
+
+@pytest.mark.parametrize(("dtype", "step", "factor"), [
+    ("float32", 100, 1.02), ("float32", 1000, 1.02), ("float16", 40, 1.5), ("bfloat16", 100, 1.5),
+    ("bfloat16", 1000, 1.5)])
+@pytest.mark.parametrize("along", ["rows", "columns", "one row"])
+def test_what_one_ulp_of_large_numbers_is_does_not_excuse_small_ones(along: str, step: int, dtype: str,
+                                                                     factor: float) -> None:
+    """Steps that leave no gap: each constant is moved by an ulp, and only its own numbers may move with it."""
+    shape, own, count = {"rows": ("4, 4", "4, 1", 4), "columns": ("n, 4", "4", 4),
+                         "one row": ("1, 32", "32", 32)}[along]
+    scales = [float(step) ** (place % 4 - 2) for place in range(count)]
+
+    def graph(first: float) -> Graph:
+        return parse_graph(SCALES % (dtype, shape, dtype, own, ", ".join(map(str, [first, *scales[1:]]))))
+
+    assert not validate(graph(scales[0]), graph(scales[0] * factor)).ok
+    assert validate(graph(scales[0]), graph(scales[0])).ok
+
+
+@pytest.mark.parametrize(("count", "huge"), [(2, "1e15"), (3, "1e18"), (7, "1e17"), (7, "1e300")])
+def test_few_numbers_in_float64_beside_huge_ones(count: int, huge: str) -> None:
+    text = """graph "g" opset 17 (x: float64[%d]) -> (y) {
+      h = constant float64[3] [%s, %s, %s]
+      k = constant float64[] %s
+      s = Sin(x)
+      t = Mul(s, k)
+      y = Concat(t, h, axis=0)
+    }"""
+    one, other = (parse_graph(text % (count, huge, huge, huge, factor)) for factor in ("1", "1.05"))
+    assert not validate(one, other).ok and validate(one, one).ok
