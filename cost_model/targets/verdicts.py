@@ -30,7 +30,7 @@ def digest_of(feeds: Mapping[str, np.ndarray]) -> str:
         if array.dtype.hasobject:
             hasher.update(repr(array.tolist()).encode())
         else:
-            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return hasher.hexdigest()[:16]
 
 
