@@ -93,8 +93,8 @@ class Validation:
             text += f": {self.reason}"
         worst = self.worst
         if worst is not None and worst.allowed:
-            text += (f"; largest error {worst.error:.3g} of {worst.allowed:.3g} allowed, output {worst.name!r}, "
-                     f"against {worst.against}")
+            text += (f"; nearest to its limit: error {worst.error:.3g} of {worst.allowed:.3g} allowed, "
+                     f"output {worst.name!r}, against {worst.against}")
         return f"{text}; {self._draws()}{self._not_executed()}" if self.rounds else text
 
     def _not_executed(self) -> str:
