@@ -279,6 +279,10 @@ class Parser:
         version = 0 if opaque else version_at(op, domain, self.opsets.get(domain, 0))
         record = find(op, domain) if version else None
         if record is not None:
+            for name, place in record.static.items():
+                if inputs[place:place + 1] not in ([], [""]) and attrs.setdefault(name, RUNTIME) is not RUNTIME:
+                    self.fail_at(start, f"operand {place + 1} of {op} is its attribute {name!r}, which is given, too",
+                                 "give it once")
             try:
                 attrs = complete(record, attrs)
             except ValueError as error:

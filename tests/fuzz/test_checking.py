@@ -34,8 +34,7 @@ def test_global_max_pool_of_other_ranks_is_not_asked() -> None:
 def test_an_output_without_a_name_is_nobodys_input() -> None:
     graph = parse_graph("""graph "g" opset 18 (x: float32[1, 1, 2, 2]) -> (z) {
       y,  = MaxPool(x, kernel_shape=[2, 2])
-      top = constant float32[] 9
-      z = Clip(y, , top)
+      z = Clip(y, max=9.0)
     }""")
     run = reference(to_model_proto(graph))
     assert run({"x": np.array([[[[0, 0], [0, 1]]]], np.float32)})["z"].tolist() == [[[[1]]]]

@@ -73,6 +73,13 @@ def test_a_runtime_attribute_prints() -> None:
     assert "shape=runtime" in print_graph(graph)
 
 
+def test_an_operand_that_may_be_an_attribute_is_one_of_the_run() -> None:
+    text = "graph opset 18 (x: float32[2, 3], a: int64[1]) -> (y) {{ y = ReduceSum(x, a{}) }}"
+    one, other = (parse_graph(text.format(more)) for more in ("", ", axes=runtime"))
+    assert print_graph(one) == print_graph(other) and one.nodes[0].attrs["axes"] is RUNTIME
+    assert one.types["y"].shape is None or one.types["y"].shape != (1, 1)
+
+
 def test_large_constants_come_by_digest() -> None:
     big = Constant.of(np.arange(100, dtype=np.float32))
     text = f"graph (x: float32[100]) -> (y) {{\n  w = constant float32[100] sha256:{big.digest}\n  y = Add(x, w)\n}}"
@@ -115,6 +122,7 @@ def test_the_text_of_a_float16_is_short(value: float) -> None:
     ("graph (x: float32[2]) -> (x) {\n  y = Relu(x,,\n}", "line 3, column 1", "'}'"),
     ("graph (x) -> (x) { y = Softmax(x, foo=1) }", "line 1, column 24", "foo"),
     ("graph (x) -> (y) { y = Cast(x) }", "line 1, column 24", "needs the attribute 'to'"),
+    ("graph opset 18 (x: float32[2], a: float32[]) -> (y) { y = Clip(x, , a, max=1.0) }", "line 1, column 59", "'max'"),
     ("graph (x) -> (x) { ? }", "line 1, column 20", "'?'"),
     ("graph (x) -> (x) { c = constant int8[2] [1, 300] }", "line 1, column 41", "range"),
     ("graph (x) -> (x) { c = constant int8[2] [1] }", "line 1, column 41", "1 elements"),
