@@ -280,9 +280,8 @@ class Parser:
         record = find(op, domain) if version else None
         if record is not None:
             for name, place in record.static.items():
-                if inputs[place:place + 1] not in ([], [""]) and attrs.setdefault(name, RUNTIME) is not RUNTIME:
-                    self.fail_at(start, f"operand {place + 1} of {op} is its attribute {name!r}, which is given, too",
-                                 "give it once")
+                if inputs[place:place + 1] not in ([], [""]):
+                    attrs.setdefault(name, RUNTIME)
             try:
                 attrs = complete(record, attrs)
             except ValueError as error:
