@@ -132,8 +132,14 @@ def graph_digest(graph: Graph) -> str:
     Values are numbered in the order in which they appear, so that their names do not matter; neither do
     names of nodes, documentation or metadata.
     """
-    inside = [each.type.SerializeToString(deterministic=True) for part in graph.walk() for each in stated(part)]
-    return hashlib.sha256(_structure(graph, {}).encode() + b"".join(inside)).hexdigest()
+    hasher = hashlib.sha256(_structure(graph, {}).encode())
+    for part in graph.walk():
+        known = {info.name: info.type for info in stated(part)}
+        values = [name for node in part.nodes for name in node.outputs] if known else []
+        for place, name in enumerate(values):
+            if name in known:
+                hasher.update(f"\n{place} ".encode() + known[name].SerializeToString(deterministic=True))
+    return hasher.hexdigest()
 
 
 def _structure(graph: Graph, outer: Mapping[str, str]) -> str:

@@ -99,8 +99,7 @@ def enter(original: Graph, normalized: Graph, improved: Improved, reads_types: b
 
 def _unstated(normalized: Graph, improved: Improved) -> Finalist:
     """The normalized graph without the types that the file states inside of it."""
-    bare = normalized.copy()
-    forget(bare)
+    bare = _bare(normalized)
 
     def steps() -> list[dict[str, Any]]:
         last = step("forget-stated-types", FORGET_MEANING, normalized, bare, [], "exact")
@@ -108,6 +107,12 @@ def _unstated(normalized: Graph, improved: Improved) -> Finalist:
         return numbered([*improved.prefix, last])
 
     return Finalist(UNSTATED, bare, steps)
+
+
+def _bare(graph: Graph) -> Graph:
+    bare = graph.copy()
+    forget(bare)
+    return bare
 
 
 def numbered(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -145,10 +150,11 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
         simplest.sort(key=lambda entry: peak_live_bytes(entry.graph, context.sizes))
     comparison, unsupported, note = measure_whole(entries, context, context.sizes)
     if INPUT in unsupported and context.target.reads_types and is_stated(entries[0].graph):
-        for entry in entries:
-            forget(entry.graph)
-        comparison, unsupported, note = measure_whole(entries, context, context.sizes)
-        if INPUT not in unsupported:
+        found = measure_whole([replace(entry, graph=_bare(entry.graph)) for entry in entries], context, context.sizes)
+        if INPUT not in found[1]:
+            comparison, unsupported, note = found
+            for entry in entries:
+                forget(entry.graph)
             context.warn("the file states wrong types of values inside of it, which the target refuses: they are "
                          "left out")
     # Where not even the input runs on the target, that says nothing about the others.

@@ -166,15 +166,18 @@ def _possible(constraint: Constraint, sizes: Mapping[str, int]) -> list[float]:
 
 
 def _chosen(other: np.ndarray, values: Sequence[float], seed: int) -> np.ndarray:
-    """One of the values that a branch depends on, or another one: the seeds take turns, so that each has its round."""
+    """One of the values that a branch depends on, or another one: the seeds take turns, so that each has its round. Of
+    several elements the first one: an input of equal numbers would hide what is wrong."""
     turn = seed % (len(values) + 1)
-    if turn == len(values):
+    if turn == len(values) or not other.size:
         return other
-    number = values[turn]
+    number, found = values[turn], other.copy()
     if other.dtype.kind in "iu":
         limits = np.iinfo(other.dtype)
-        return np.full(other.shape, min(max(int(number), int(limits.min)), int(limits.max)), other.dtype)
-    return np.full(other.shape, float(number)).astype(other.dtype)
+        found.flat[0] = min(max(int(number), int(limits.min)), int(limits.max))
+    else:
+        found.flat[0] = np.asarray(float(number)).astype(other.dtype)
+    return found
 
 
 def _draw_input(graph: Graph, name: str, rng: np.random.Generator, sizes: dict[str, int],

@@ -73,7 +73,7 @@ class Levels:
 def band_level(values: np.ndarray, sizes: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(the root mean square of the values of all elements of about one size, for each element; how many those are).
 
-    Zeros are of any size: they get the largest of those.
+    Zeros are of any size: they get the largest of those, and infinity where all are zeros, of which sizes say nothing.
     """
     some = usable & (sizes > 0)
     bands = np.where(some, np.frexp(np.where(some, sizes, 1.0))[1] // BAND, 0)
@@ -83,7 +83,8 @@ def band_level(values: np.ndarray, sizes: np.ndarray, usable: np.ndarray) -> tup
     with np.errstate(over="ignore"):
         sums = np.bincount(numbers, weights=values[some] ** 2)
     levels = np.sqrt(sums / np.maximum(counts, 1))
-    found, many = np.full(values.shape, levels.max(initial=0.0)), np.full(values.shape, int(usable.sum()))
+    found = np.full(values.shape, levels.max() if levels.size else np.inf)
+    many = np.full(values.shape, int(usable.sum()))
     found[some], many[some] = levels[numbers], counts[numbers]
     return found, many
 

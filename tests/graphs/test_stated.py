@@ -52,8 +52,8 @@ def test_what_is_said_of_other_nodes_is_not_said_any_more() -> None:
 
 
 def test_a_runtime_may_run_another_graph_where_types_are_stated() -> None:
-    plain, one, both = (graph_digest(_model(*inner)) for inner in ((), ("a",), ("a", "iExp")))
-    assert len({plain, one, both}) == 3
+    plain, one, other, both = (graph_digest(_model(*inner)) for inner in ((), ("a",), ("b",), ("a", "iExp")))
+    assert len({plain, one, other, both}) == 4
     forgotten = _model("a", "iExp")
     forget(forgotten)
     assert graph_digest(forgotten) == plain

@@ -157,6 +157,19 @@ def test_numbers_that_a_branch_asks_for_are_drawn_exactly(body: str, value: int)
     assert value in [int(draw(graph, seed)["x"]) for seed in range(4)]
 
 
+def test_of_an_array_that_a_branch_depends_on_one_element_is_chosen() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[2, 300]) -> (y) {
+      k = constant float32[] 3
+      m = ReduceMax(x, keepdims=0)
+      c = Equal(m, k)
+      y = If(c, then_branch=graph "t" () -> (t) { t = Neg(x) }, else_branch=graph "e" () -> (e) { e = Exp(x) })
+    }""")
+    infer(graph)
+    chosen, other = (draw(graph, seed)["x"] for seed in (0, 1))
+    assert chosen.flat[0] == 3 and 3 not in other
+    assert np.unique(chosen).size > 500 and np.unique(other).size > 500
+
+
 def test_a_choice_at_the_end_of_bfloat16() -> None:
     graph = parse_graph("""graph "g" opset 18 (x: bfloat16[], z: float32[2]) -> (y) {
       k = constant bfloat16[] -3.38e38

@@ -12,7 +12,7 @@ from graphs.text import parse_graph
 from runtime import validate
 from runtime.validation import Validation
 from runtime.validation.compare import Samples, Terms, compare
-from runtime.validation.levels import GAP, Levels, local_level
+from runtime.validation.levels import GAP, Levels, band_level, local_level
 
 HUGE = ("1e4", "1e6", "1e9", "1e30", "3.4e38")
 SIDE_BY_SIDE = """graph "g" opset 17 (x: %(dtype)s[n, 4]) -> (y) {
@@ -121,6 +121,11 @@ def test_few_numbers_that_are_exact_by_luck_are_no_yardstick(count: int, right: 
     other = exact + np.array(count * [1.3e-7, 0.0])
     samples = Samples(exact.astype(np.float32), other.astype(np.float32), [exact.astype(np.float32)], exact, exact)
     assert compare("y", samples, Terms()).ok == right
+
+
+def test_zeros_alone_have_the_level_of_each_other() -> None:
+    level, count = band_level(np.array([1e-7, 0.0, 3e-7]), np.zeros(3), np.ones(3, bool))
+    assert np.isinf(level).all() and count.tolist() == [3, 3, 3]
 
 
 SCALES = """graph "g" opset 17 (x: %s[%s]) -> (y) {
