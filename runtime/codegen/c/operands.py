@@ -13,10 +13,12 @@ from graphs.ir import Node
 from graphs.operators._windows import SAME, explicit_pads, per_axis, window_count
 
 from .. import address
+from .lanes import Lanes, of_convolution, of_pool
 from .lowering import Lowering, Values
 from .views import Coordinate, Cut, Domain, NotFusable, Refine, View
 
 MOST_POSITIONS = 1 << 22  # of a convolution's result, for each of which the place in the image is kept
+POOLS = frozenset({"MaxPool", "AveragePool"})
 _SPACES = 3
 
 
@@ -57,7 +59,8 @@ class Image:
 
 @dataclass(frozen=True)
 class Operands:
-    """C[m, n] = sum of A[m, k] B[k, n] for each batch; `starts` of the batches and `step` of the rows are C's."""
+    """C[m, n] = sum of A[m, k] B[k, n] for each batch; `starts` of the batches and `step` of the rows are C's. With
+    `lanes` row m of C are windows over plane m of B, which row m of A are the weights of; a pool has none."""
 
     left: Operand
     right: Operand
@@ -67,6 +70,7 @@ class Operands:
     starts: tuple[int, ...]
     step: int
     image: Image | None = None
+    lanes: Lanes | None = None
 
     def exchanged(self) -> Operands:
         """The same sums with B^T as A and A^T as B, where C is turned around."""
@@ -80,9 +84,11 @@ class Operands:
 
 
 def operands_of(values: Values, node: Node) -> Operands:
-    """Those of a MatMul, Gemm or Conv. Raises NotFusable."""
+    """Those of a MatMul, Gemm, Conv or pool. Raises NotFusable."""
     if node.op == "Conv":
         return _conv(values, node)
+    if node.op in POOLS:
+        return _pool(values, node)
     (a, start_a, strides_a), (b, start_b, strides_b) = (_read(values, name) for name in node.inputs[:2])
     shape_a, shape_b = (values.shapes[name] for name in node.inputs[:2])
     if len(shape_a) < 2 or len(shape_b) < 2:
@@ -137,6 +143,9 @@ def _conv(values: Values, node: Node) -> Operands:
     for name, own, strides in ((x, shape, strides_x), (w, weights, strides_w)):
         if any(size != 1 and one != other for size, one, other in zip(own, strides, address.contiguous(own))):
             raise NotFusable(f"a convolution whose {name} is not row-major")
+    lanes = of_convolution(node, tuple(shape), tuple(weights), whole[1])
+    if lanes is not None:
+        return _windows(lanes, Operand(w, start_w, lanes.elements, 1, (0,) * shape[0]), x, start_x, whole)
     group, spaces = int(node.attrs["group"]), len(shape) - 2  # type: ignore[call-overload]
     maps, n = whole[1] // group, prod(whole[2:])
     if not 1 <= spaces <= _SPACES or n > MOST_POSITIONS:
@@ -148,6 +157,23 @@ def _conv(values: Values, node: Node) -> Operands:
         Operand(w, start_w, depth, 1, tuple(g * maps * depth for _, g in batches)),
         Operand(x, start_x, 0, 0, tuple((b * shape[1] + g * weights[1]) * plane for b, g in batches)),
         maps, n, depth, tuple((b * group + g) * maps * n for b, g in batches), n, image)
+
+
+def _pool(values: Values, node: Node) -> Operands:
+    x, start, strides = _read(values, node.inputs[0])
+    shape = values.shapes[node.inputs[0]]
+    if any(size != 1 and one != other for size, one, other in zip(shape, strides, address.contiguous(shape))):
+        raise NotFusable("a pool whose input is not row-major")
+    lanes = of_pool(node, tuple(shape))
+    if lanes is None:
+        raise NotFusable("a pool with negative padding, or a window of nothing")
+    return _windows(lanes, Operand(x, start, 0, 0, (0,) * shape[0]), x, start, values.shapes[node.outputs[0]])
+
+
+def _windows(lanes: Lanes, weights: Operand, image: str, start: int, whole: Sequence[int]) -> Operands:
+    images, maps, n = whole[0], whole[1], prod(whole[2:])
+    planes, own = (tuple(number * maps * size for number in range(images)) for size in (prod(lanes.sizes), n))
+    return Operands(weights, Operand(image, start, 0, 0, planes), maps, n, lanes.elements, own, n, lanes=lanes)
 
 
 def _image(node: Node, shape: Sequence[int], weights: Sequence[int], whole: Sequence[int], group: int) -> Image:

@@ -1,5 +1,6 @@
 """Pools in fused kernels: the elements of a window, one by one, where all windows of a piece have the same ones.
 
+Windows of float32 that overlap are the engine's (`lanes`); here are the others.
 At the rim a window reaches into the padding: there the loop is cut, so that of each piece it is known which elements
 of the window lie inside.
 """
@@ -12,6 +13,7 @@ from math import prod
 from graphs.ir import Node
 from runtime.kernels._windows import Windows
 
+from .lanes import of_pool
 from .lowering import Lower, Lowering, is_floating
 from .reduction import mean
 from .views import ZERO, Coordinate, Cut, NotFusable, View
@@ -54,6 +56,8 @@ def _pool(lowering: Lowering, node: Node, output: int, view: View) -> int:
         raise NotFusable("MaxPool with places, or of bool")
     if is_floating(dtype):
         lowering.needs_rounding(node.op)
+    if dtype == "float32" and of_pool(node, tuple(shape)) is not None:
+        return lowering.product_of(node, view)
     kernel = node.attrs["kernel_shape"]
     windows = Windows.of(node.attrs, shape[2:], kernel, bool(node.attrs.get("ceil_mode")))  # type: ignore[arg-type]
     if prod(windows.kernel) > MOST_TAPS or min(windows.begins) < 0:

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from graphs.ir import Graph, Node
 from graphs.operators import find
 
+from .lanes import overlaps
 from .reduction import LOWERINGS
 
 
 def cuts(graph: Graph) -> Iterator[tuple[str, Graph, Graph]]:
-    """Operands of reductions, and moved images of convolutions, the last ones first, each with the graph that computes
-    it and the graph that goes on from there, which has the operand as its last input."""
+    """Operands of reductions, and moved images of convolutions and pools, the last ones first, each with the graph that
+    computes it and the graph that goes on from there, which has the operand as its last input."""
     makers = graph.producers()
     for node in reversed(graph.nodes):
-        name = node.inputs[0] if node.op in LOWERINGS or node.op == "Conv" else ""
+        name = node.inputs[0] if node.op in LOWERINGS or node.op == "Conv" or overlaps(node) else ""
         if name not in makers:
             continue
         first, rest = _needed(graph, [name], ()), _needed(graph, graph.outputs, (name,))

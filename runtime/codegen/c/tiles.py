@@ -82,7 +82,10 @@ class Product:
                 operands = replace(operands, left=replace(operands.left, batches=starts))
         self.operands, self.target, self.then = operands, target, then
         self.left, self.right = place[operands.left.tensor], place[operands.right.tensor]
-        self.image = None if operands.image is None else self.left if self.turned else self.right
+        self.image = self.right if operands.lanes else None
+        if operands.image is not None:
+            self.image = self.left if self.turned else self.right
+        self.lanes = array("q", operands.lanes.words() if operands.lanes else ())
         self._tables: dict[tuple[bool, bool], np.ndarray] = {}
 
     @property
@@ -105,7 +108,7 @@ class Product:
             "a" in packed, "b" in packed, self.turned,
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0, image.run if image else 0,
-            at(self.padding) if self.padding and not self.turned else 0,
+            at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
             bool(then and then.whole_rows), at(launch) if launch else 0, at(then.rows) if then else 0,
             at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
             threads, *_PLANNED])
@@ -127,21 +130,22 @@ class Product:
         each, one = self.operands, self._block(side)
         operand, argument = (each.left, self.left) if side == "a" else (each.right, self.right)
         sizes = (each.m, each.k) if side == "a" else (each.k, each.n)
+        pack = getattr(engine(), "eg_pack_w" if each.lanes else f"eg_pack_{side}")
         own = tuple(dict.fromkeys(operand.batches))
         key = side, argument, operand.start, operand.row, operand.column, own, sizes
         if key not in packs.made:
             room = np.empty(len(own) * one, np.float32)
             for number, start in enumerate(own):
-                getattr(engine(), f"eg_pack_{side}")(
-                    addresses[argument] + (operand.start + start) * FLOAT, operand.row, operand.column, *sizes,
-                    address_of(room) + number * one * FLOAT)
+                pack(addresses[argument] + (operand.start + start) * FLOAT, operand.row, operand.column, *sizes,
+                     address_of(room) + number * one * FLOAT)
             packs.made[key] = room
         return packs.made[key]
 
     def _block(self, side: str) -> int:
         """Elements of one packed A or B."""
         each = self.operands
-        size, unit = (each.m, engine().eg_height(each.m)) if side == "a" else (each.n, engine().eg_width())
+        height = engine().eg_lane() if each.lanes else engine().eg_height(each.m)
+        size, unit = (each.m, height) if side == "a" else (each.n, engine().eg_width())
         return -(-size // unit) * unit * each.k
 
     def _table(self, a: bool, b: bool) -> np.ndarray:

@@ -19,11 +19,11 @@ def engine() -> ctypes.CDLL:
     found = library("eg_engine", source(), *_FLAGS)
     found.eg_follow.restype = None
     found.eg_follow.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p, ctypes.c_void_p]
-    for name in ("eg_height", "eg_width", "eg_plan"):
+    for name in ("eg_height", "eg_width", "eg_lane", "eg_plan"):
         getattr(found, name).restype = ctypes.c_longlong
     found.eg_plan.argtypes = [ctypes.c_void_p]
     found.eg_height.argtypes = [ctypes.c_longlong]
-    for name in ("eg_pack_a", "eg_pack_b"):
+    for name in ("eg_pack_a", "eg_pack_b", "eg_pack_w"):
         function = getattr(found, name)
         function.restype = None
         function.argtypes = [ctypes.c_void_p, *([ctypes.c_longlong] * 4), ctypes.c_void_p]
@@ -32,5 +32,6 @@ def engine() -> ctypes.CDLL:
 
 def source() -> str:
     """The engine's text."""
-    texts = [(HERE / name).read_text(encoding="utf-8") for name in ("pool.h", "product.h", "engine.c", "calls.c")]
+    names = ("pool.h", "product.h", "lanes.h", "engine.c", "calls.c")
+    texts = [(HERE / name).read_text(encoding="utf-8") for name in names]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))

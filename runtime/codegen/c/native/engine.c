@@ -1,6 +1,7 @@
 // What runs kernels: sharing one among threads, products with what follows them, padding, packing.
 #include "pool.h"
 #include "product.h"
+#include "lanes.h"
 
 // A fused kernel (`reading.h`) and what it is called with. Pointers whose source is -1 are row buffers: their `base` is
 // the place in a thread's room.
@@ -42,9 +43,6 @@ static void eg_part(void* work, eg_index number) {
 }
 
 void eg_run(const eg_launch* launch) { eg_parallel(eg_part, (void*)launch, launch->parts, launch->threads); }
-
-static eg_index eg_least(eg_index a, eg_index b) { return a < b ? a : b; }
-static eg_index eg_parts_of(eg_index size, eg_index part) { return (size + part - 1) / part; }
 
 // Images of `channels` planes of `sizes` (three dimensions) into zeros of `room`, `begins` from the start. Row-major; a
 // row of the room holds, for each of `phases`, the columns that are `stride` apart from there on. Windows of a row of
@@ -115,6 +113,7 @@ typedef struct {
   eg_index elements;                                   // of such an image, which nothing is read beyond
   eg_index run;                                        // positions that follow each other
   const eg_padding* padding;                           // what each tile does to its part of b before, or NULL
+  const eg_lanes* lanes;  // not NULL: row m of C are windows over plane m of b, row m of A their weights
   eg_index whole_rows;                                 // the kernel needs all columns at once
   const eg_launch* then;                               // or NULL
   const eg_index *row_steps, *column_steps;            // bytes of its pointers for a row, a column
@@ -126,10 +125,10 @@ typedef struct {
   eg_index band;                                       // elements of a channel that a tile pads at most
 } eg_product;
 
-
 // Rows of a panel of A: evenly, so that the last panel is not nearly empty.
 eg_index eg_height(eg_index m) { return m ? eg_parts_of(m, eg_parts_of(m, EG_MR)) : 1; }
 eg_index eg_width(void) { return EG_NR; }
+eg_index eg_lane(void) { return EG_VL; }
 
 // `count` rows or columns out of an image, `width` places for each k: runs of positions that follow each other there
 // are copied as whole vectors, what such a copy writes too much is overwritten by the next run or k.
@@ -315,6 +314,18 @@ static void eg_direct(const eg_product* job, const eg_tile* tile) {
   }
 }
 
+static void eg_windows(const eg_product* job, const eg_tile* tile) {
+  const eg_index plane = eg_plane(job->lanes);
+  const float* weights = tile->a;
+  if (!job->a_packed && job->lanes->kind == EG_SUMS) {
+    float* const panels = (float*)eg_own(job, 0);
+    eg_pack_left(weights, job->a_row, job->a_column, tile->rows, job->k, EG_VL, panels);
+    weights = panels;
+  }
+  eg_slid(job->lanes, tile->b + tile->row * plane, tile->b + job->m * plane, tile->rows, weights, job->k, tile->column,
+          tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
+}
+
 static void eg_compute(void* work, eg_index number) {
   const eg_product* const job = work;
   const eg_index column_tile = number % job->column_tiles, row_tile = number / job->column_tiles % job->row_tiles;
@@ -337,7 +348,9 @@ static void eg_compute(void* work, eg_index number) {
     tile.c = (float*)eg_own(job, job->turned_at);
   }
   if (job->padding) eg_band(job, &tile);
-  if (eg_is_direct(job))
+  if (job->lanes)
+    eg_windows(job, &tile);
+  else if (eg_is_direct(job))
     eg_direct(job, &tile);
   else
     eg_sums(job, &tile);
@@ -359,9 +372,31 @@ static void eg_compute(void* work, eg_index number) {
 #define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
 
+// Tiles of windows: some of the channels, all positions or some lines of them.
+static eg_index eg_plan_windows(eg_product* job) {
+  const eg_lanes* const lanes = job->lanes;
+  const eg_index windows = lanes->counts[lanes->axis], line = job->n / windows, blocks = eg_parts_of(job->m, EG_VL);
+  const eg_index most = job->whole_rows || lanes->whole ? windows : EG_TILE_BYTES / 4 / (eg_line_of(lanes) * EG_VL * 4);
+  const eg_index parts = eg_parts_of(windows, most > 1 ? most : 1), per_part = eg_parts_of(windows, parts);
+  job->columns = per_part * line;
+  job->column_tiles = eg_parts_of(windows, per_part);
+  eg_index wide = EG_TILE_BYTES / 4 / (job->columns * EG_VL * 4);
+  if (job->threads > 1)
+    wide = eg_least(wide, blocks * job->batches * job->column_tiles / (job->threads * EG_TASKS));
+  wide = eg_least(wide > 1 ? wide : 1, blocks);
+  job->rows = eg_parts_of(blocks, eg_parts_of(blocks, wide)) * EG_VL;
+  job->row_tiles = eg_parts_of(job->m, job->rows);
+  const int packs = !job->a_packed && lanes->kind == EG_SUMS;
+  job->left_at = job->turned_at = job->buffers_at = packs ? eg_lines(job->rows * job->k + EG_SLACK) : 0;
+  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  job->room = job->image_at + eg_lines(eg_windows_room(lanes, per_part, job->columns));
+  return job->room;
+}
+
 // How the product is cut into tiles, and the bytes of memory that it needs for each thread: a panel of B, rows of A,
 // what is to be turned around, row buffers.
 eg_index eg_plan(eg_product* job) {
+  if (job->lanes) return eg_plan_windows(job);
   const eg_index height = eg_height(job->m), panels = eg_parts_of(job->n, EG_NR);
   // As many rows as fit beside each other in the cache in blocks of EG_KC columns.
   eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);
@@ -421,6 +456,11 @@ void eg_multiply(eg_product* job) {
 // All of A or B as panels.
 void eg_pack_a(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k, float* to) {
   eg_pack_left(a, row_step, column_step, m, k, eg_height(m), to);
+}
+
+// The same for windows.
+void eg_pack_w(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k, float* to) {
+  eg_pack_left(a, row_step, column_step, m, k, EG_VL, to);
 }
 
 void eg_pack_b(const float* b, eg_index row_step, eg_index column_step, eg_index k, eg_index n, float* to) {

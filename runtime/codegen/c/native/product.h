@@ -25,6 +25,8 @@
 #endif
 #define EG_AHEAD 48  // rows of panels that are asked for beforehand
 #define EG_INLINE static inline __attribute__((always_inline))
+static eg_index eg_least(eg_index a, eg_index b) { return a < b ? a : b; }
+static eg_index eg_parts_of(eg_index size, eg_index part) { return (size + part - 1) / part; }
 typedef float eg_vector __attribute__((vector_size(EG_VL * 4), aligned(4), may_alias));
 // The elements of two vectors in turn, of their first halves and of their second halves; every second element of both.
 #if EG_VL == 16
