@@ -12,12 +12,13 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
 from cost_model.sizes import default_measure_sizes
 from cost_model.timings import Timings
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 from graphs.types import TensorType, Type
 from runtime.codegen.c import unavailable
 from runtime.fusion import Group, body_of, fuse, is_splat, signature, with_sizes
@@ -30,6 +31,7 @@ from .labels import label_of
 from .measure import Measured, record, recorded
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
+IMPOSSIBLE = 1 / 16  # of a candidate of the budget: that there is no kernel is found in milliseconds
 MOST_ROUNDS = 4  # of looking at what lay inside of others and was left
 
 
@@ -110,7 +112,7 @@ class Look:
     candidates: dict[str, _Candidate]
     sets: int
     cut: int
-    new: int = 0  # candidates that were tried for it
+    new: float = 0.0  # candidates that were tried for it
 
 
 def discover(graph: Graph, sizes: Mapping[str, int] | None = None, timings: Timings | None = None, *,
@@ -228,7 +230,8 @@ class Explorer:
             if result is None:
                 self.seen.setdefault(key, "left for want of budget")
                 continue
-            look.new += fresh
+            if fresh:
+                look.new += IMPOSSIBLE if result.verdict == "impossible" else 1.0
             found[key] = result
             if result.gain > 0:
                 for group in each.groups:
@@ -325,14 +328,25 @@ def _unique(graph: Graph, enumeration: Enumeration, types: Mapping[str, Type],
 
 
 def _weight(graph: Graph, group: Group, types: Mapping[str, Type]) -> float:
-    """Bytes that the nodes of a group write one by one."""
+    """Bytes that the nodes of a group write one by one; a convolution unfolds its image before."""
     total = 0.0
     for index in group.nodes:
         node = graph.nodes[index]
         type_ = types.get(node.outputs[0])
         if not is_movement(node) and isinstance(type_, TensorType):
-            total += type_.static_bytes or 0.0
+            total += (type_.static_bytes or 0.0) + _unfolded(node, type_, types)
     return total
+
+
+def _unfolded(node: Node, made: TensorType, types: Mapping[str, Type]) -> float:
+    """Bytes of the windows of a convolution's image, each for itself."""
+    weights = types.get(node.inputs[1]) if node.op == "Conv" and not node.domain else None
+    if not isinstance(weights, TensorType) or not weights.shape or not made.elements:
+        return 0.0
+    maps, depth = weights.shape[0], prod(each for each in weights.shape[1:] if isinstance(each, int))
+    group = node.attrs["group"]
+    assert isinstance(group, int)
+    return (made.static_bytes or 0.0) / maps * depth * group if isinstance(maps, int) else 0.0
 
 
 class _Wiring:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from graphs.ir import Graph
 from graphs.text import parse_graph
 from runtime.codegen.c import FusedKernel, NotFusable, Packs, fused, native, operands, plan_of, tiles, unavailable
-from runtime.codegen.c.check import fault
+from runtime.codegen.c.check import fault, widened
+from runtime.execute import Context
+from runtime.program import Program
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -209,7 +211,7 @@ def test_a_place_in_the_image_that_is_one_off_is_found(monkeypatch: pytest.Monke
 
 
 PLANTED = {  # what is written for what in the engine, and the family whose check has to find it
-    "a block of rows of B replaces the sum": ("block > 0, next)", "0, next)", "long"),
+    "a block of rows of B replaces the sum": ("block > 0, next, tile", "0, next, tile", "long"),
     "padding is a column off": ("memcpy(to, from", "memcpy(to, 1 + from", "convolution"),
     "the kernel behind misses a row": ("sizes[job->row_size] = tile.rows", "sizes[job->row_size] = tile.rows - 1",
                                        "bias and activation"),
@@ -233,6 +235,39 @@ def test_the_check_finds_a_planted_fault_of_the_engine(name: str, monkeypatch: p
         monkeypatch.setattr(FusedKernel, "__call__",
                             lambda self, *arrays: plain(self, *arrays, packs=Packs(frozenset({1}))))
     assert fault(kernel, shapes) is not None
+
+
+SUBNORMAL = {  # inputs and nodes; the first one is not constant
+    "rows": ({"x": (90, 700), "w": (700, 70)}, "p = MatMul(x, w); y = Neg(p)"),
+    "rows that columns share": ({"x": (40, 650), "w": (650, 700)}, "p = MatMul(x, w); y = Neg(p)"),
+    "image": ({"x": (2, 30, 20, 21), "w": (50, 30, 3, 3)}, "p = Conv(x, w, pads=[1, 1, 1, 1]); y = Neg(p)"),
+    "few positions": ({"x": (2, 60, 5, 5), "w": (90, 60, 3, 3)}, "p = Conv(x, w, pads=[1, 1, 1, 1]); y = Neg(p)"),
+    "depthwise": ({"x": (2, 9, 20, 21), "w": (9, 1, 3, 3)}, "p = Conv(x, w, group=9); y = Neg(p)"),
+}
+
+
+@pytest.mark.parametrize("name", SUBNORMAL)
+@pytest.mark.parametrize("share", [0.05, 1.0])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_subnormal_numbers_count(name: str, share: float, threads: int) -> None:
+    """Also beside weights of infinity, which times one of them is infinity, and times zero would be NaN."""
+    shapes, nodes = SUBNORMAL[name]
+    graph = graph_of(shapes, nodes)
+    rng = np.random.default_rng(0)
+    x, w = numbers(graph, shapes)
+    x[rng.random(x.shape) < share] *= np.float32(1e-39)
+    packs = Packs(frozenset({1}))
+    (found,) = FusedKernel(graph)(x, w, threads=threads, packs=packs)
+    wide = Program(widened(graph), Context.of(graph))
+    (truth,) = wide.run([x.astype(float), w.astype(float)])
+    (sizes,) = wide.run([np.abs(x.astype(float)), np.abs(w.astype(float))])  # of what each element is the sum of
+    assert (np.abs(found - truth) <= 1e-6 * np.abs(sizes) + 1e-44).all() and np.abs(truth).max() > 0
+    w.flat[3] = np.inf
+    with np.errstate(all="ignore"):
+        (found,) = FusedKernel(graph)(x, w, threads=threads, packs=Packs(frozenset({1})))
+        (want,) = Program(graph, Context.of(graph)).run([x, w])
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(want))
 
 
 def test_an_image_that_does_not_lie_in_rows_is_copied() -> None:

@@ -45,12 +45,25 @@ def _row(lowering: Lowering, node: Node, output: int, view: View) -> int:
         quotient = _by_reciprocal(lowering, *args)
         if quotient is not None:
             return quotient
+    if node.op in ("Mul", "Swish") and is_floating(dtype) and not lowering.exact:
+        silu = _silu(lowering, node, args)
+        if silu is not None:
+            return silu
     row = ROWS[name]
     text = row.expression(Scalar.of(dtype), _numbers(node), len(args))
     if text is None:
         raise NotFusable(f"{node.op} of {dtype}")
     cost = 1 if node.op in CHEAP and node.op not in ("Div", "Sqrt", "Reciprocal") else _COSTLY
     return lowering.op(text, row.result or dtype, *args, cost=cost, helper=dtype)
+
+
+def _silu(lowering: Lowering, node: Node, args: list[int]) -> int | None:
+    """x sigmoid(x) as one function, which computes with nothing subnormal."""
+    x = args[0] if node.op == "Swish" and node.attrs["alpha"] == 1 else None
+    for one, other in (args, args[::-1]) if len(args) == 2 else ():
+        if lowering.items[other].text == "eg_sigmoid(a0)" and lowering.items[other].args == (one,):
+            x = one
+    return None if x is None else lowering.op("eg_silu(a0)", lowering.items[x].dtype, x, cost=_COSTLY)
 
 
 def _numbers(node: Node) -> dict[str, Any]:

@@ -21,3 +21,5 @@
     i##_place = 0;                                                                                    \
   }                                                                                                   \
   const eg_index i = (eg_index)i##_place;
+#define EG_SILU(x, s) ((x) * (s))
+#define EG_SILUf EG_SILU

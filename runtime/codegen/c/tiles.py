@@ -105,7 +105,7 @@ class Product:
         job = array("q", [
             0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k, address_of(table),
             each.left.row, each.left.column, each.right.row, each.right.column, each.step,
-            "a" in packed, "b" in packed, self.turned,
+            "a" in packed, "b" in packed, self.turned, bool(packed) and all(map(_is_plain, packed.values())),
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0, image.run if image else 0,
             at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
@@ -162,6 +162,10 @@ class Product:
     def _numbered(self, batches: Sequence[int], side: str) -> list[int]:
         number = {start: index for index, start in enumerate(dict.fromkeys(batches))}
         return [number[start] * self._block(side) for start in batches]
+
+
+def _is_plain(packed: np.ndarray) -> bool:
+    return bool(engine().eg_is_plain(address_of(packed), packed.size))
 
 
 def product_of(values: Values, piece: Lowering, place: Mapping[str, int], exact: bool) -> tuple[Product, bool]:

@@ -23,6 +23,8 @@ def engine() -> ctypes.CDLL:
         getattr(found, name).restype = ctypes.c_longlong
     found.eg_plan.argtypes = [ctypes.c_void_p]
     found.eg_height.argtypes = [ctypes.c_longlong]
+    found.eg_is_plain.restype = ctypes.c_longlong
+    found.eg_is_plain.argtypes = [ctypes.c_void_p, ctypes.c_longlong]
     for name in ("eg_pack_a", "eg_pack_b", "eg_pack_w"):
         function = getattr(found, name)
         function.restype = None
@@ -32,6 +34,6 @@ def engine() -> ctypes.CDLL:
 
 def source() -> str:
     """The engine's text."""
-    names = ("pool.h", "product.h", "lanes.h", "engine.c", "calls.c")
+    names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "engine.c", "calls.c")
     texts = [(HERE / name).read_text(encoding="utf-8") for name in names]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))

@@ -2,6 +2,8 @@
 #include "pool.h"
 #include "product.h"
 #include "lanes.h"
+#include "subnormal.h"
+#include "padding.h"
 
 // A fused kernel (`reading.h`) and what it is called with. Pointers whose source is -1 are row buffers: their `base` is
 // the place in a thread's room.
@@ -44,59 +46,6 @@ static void eg_part(void* work, eg_index number) {
 
 void eg_run(const eg_launch* launch) { eg_parallel(eg_part, (void*)launch, launch->parts, launch->threads); }
 
-// Images of `channels` planes of `sizes` (three dimensions) into zeros of `room`, `begins` from the start. Row-major; a
-// row of the room holds, for each of `phases`, the columns that are `stride` apart from there on. Windows of a row of
-// the result (`line` positions) are `step` apart along `axis` of the room (0 or 1), and reach over `reach` of it.
-typedef struct {
-  eg_index channels, sizes[3], begins[3], room[3], stride, count;
-  const eg_index* phases;
-  eg_index axis, line, step, reach;
-} eg_padding;
-
-// to[i] = from[i * stride]. What may be read and written: `readable` from `from`, `writable` from `to`.
-static void eg_pick(const float* from, eg_index stride, eg_index count, float* to, eg_index readable,
-                    eg_index writable) {
-  eg_index i = 0;
-  if (stride == 1) {
-    memcpy(to, from, count * sizeof(float));
-    return;
-  }
-  if (stride == 2)
-    for (; i < count && 2 * (i + EG_VL) <= readable && i + EG_VL <= writable; i += EG_VL) {
-      const eg_vector* const pair = (const eg_vector*)(from + 2 * i);
-      *(eg_vector*)(to + i) = EG_MIXED(pair[0], pair[1], EG_EVEN);
-    }
-  for (; i < count; ++i) to[i] = from[i * stride];
-}
-
-// Of one plane what lies at [first, last) along the axis.
-static void eg_pad_lines(const eg_padding* job, const float* image, eg_index plane, eg_index first, eg_index last,
-                         float* to) {
-  const eg_index* const room = job->room;
-  const eg_index size = job->sizes[2], width = room[2] / job->count, lines = job->sizes[0] * job->sizes[1];
-  const eg_index high = job->axis ? last - first : room[1], rows = job->axis ? high : (last - first) * high;
-  const float* const from = image + plane * lines * size;
-  float* const end = to + rows * room[2];
-  for (eg_index row = 0; row < rows; ++row) {
-    const eg_index z = job->axis ? 0 : first + row / high, y = job->axis ? first + row : row % high;
-    const eg_index d = z - job->begins[0], h = y - job->begins[1], line = d * job->sizes[1] + h;
-    const int inside = d >= 0 && d < job->sizes[0] && h >= 0 && h < job->sizes[1];
-    for (eg_index f = 0; f < job->count; ++f, to += width) {
-      // The columns before, before + stride, ... of this line.
-      const eg_index begin = job->phases[f] - job->begins[2];
-      const eg_index before = eg_least(begin < 0 ? eg_parts_of(-begin, job->stride) : 0, width);
-      const eg_index start = begin + before * job->stride;
-      eg_index length = 0;
-      if (inside && start < size) length = eg_least(eg_parts_of(size - start, job->stride), width - before);
-      memset(to, 0, before * sizeof(float));
-      if (length)
-        eg_pick(from + line * size + start, job->stride, length, to + before, (lines - line) * size - start,
-                end - to - before);
-      memset(to + before + length, 0, (width - before - length) * sizeof(float));
-    }
-  }
-}
-
 // C = A B for each of `batches`, then (where there is one) a kernel over what was just computed. `table` has a row for
 // each batch: bytes that A, B, C and the kernel's pointers are moved by. `turned`: what lies `c_step` apart in C are
 // its columns; tiles are turned around when they are done.
@@ -108,6 +57,7 @@ typedef struct {
   eg_index a_row, a_column, b_row, b_column, c_step;   // elements
   eg_index a_packed, b_packed;                         // these are panels already
   eg_index turned;
+  eg_index plain;                                      // a packed operand is finite, with nothing subnormal
   // Not NULL: B[k, n] = b[places[k] + positions[n]]; or A[m, k] = a[places[k] + positions[m]] if C is turned.
   const eg_index *places, *positions;
   eg_index elements;                                   // of such an image, which nothing is read beyond
@@ -164,16 +114,26 @@ typedef struct {
   eg_index step;  // of the rows of c
   const eg_index* places;
   eg_index elements;
+  int *subnormal, lifted;  // where it is told that there are such numbers (or NULL); whether they are meant alone
 } eg_tile;
 
 #define EG_SLACK (2 * EG_NR)  // elements that copies of whole vectors may write beyond the last panel
+
+static void eg_look(const eg_tile* tile, float* packed, eg_index count) {
+  if (tile->lifted)
+    eg_lift(packed, count);
+  else if (tile->subnormal && eg_has_subnormal(packed, count))
+    *tile->subnormal = 1;
+}
 
 // Rows [first, first + depth) of k of the tile's A as panels.
 static void eg_left(const eg_product* job, const eg_tile* tile, eg_index first, eg_index depth, float* room) {
   if (!job->turned) {
     eg_pack_left(tile->a + first * job->a_column, job->a_row, job->a_column, tile->rows, depth, tile->height, room);
+    eg_look(tile, room, eg_parts_of(tile->rows, tile->height) * tile->height * depth);
     return;
   }
+  float* const start = room;
   for (eg_index row = 0; row < tile->rows; row += tile->height, room += depth * tile->height) {
     const eg_index rows = eg_least(tile->height, tile->rows - row);
     const eg_index *const places = tile->places + first, *const positions = job->positions + tile->row + row;
@@ -182,6 +142,7 @@ static void eg_left(const eg_product* job, const eg_tile* tile, eg_index first, 
     else
       eg_gather(EG_NV, tile->a, tile->elements, places, positions, depth, rows, tile->height, room);
   }
+  eg_look(tile, start, room - start);
 }
 
 // Panel `j` of the tile's B, rows [first, first + depth).
@@ -194,6 +155,7 @@ static const float* eg_right(const eg_product* job, const eg_tile* tile, eg_inde
               panel);
   else
     eg_pack_right(tile->b + column * job->b_column, job->b_row, job->b_column, first, depth, width, panel);
+  eg_look(tile, panel, depth * EG_NR);
   return panel;
 }
 
@@ -204,13 +166,19 @@ static char* eg_own(const eg_product* job, eg_index at) { return job->memory + e
 
 static void eg_sums(const eg_product* job, const eg_tile* tile) {
   static __thread eg_index packed_serial, packed_tile;  // which rows of A lie in this thread's room
+  static __thread int packed_subnormal;
   const eg_index height = tile->height, blocks = eg_parts_of(job->k, EG_KC), same = tile->number / job->column_tiles;
   // Rows of A that other tiles need too are packed whole and kept for them, else block by block.
   const int whole = job->column_tiles > 1;
   float *const panel = (float*)eg_own(job, 0), *const room = job->a_packed ? NULL : (float*)eg_own(job, job->left_at);
   if (room) {
-    if (whole && (packed_serial != job->serial || packed_tile != same)) eg_left(job, tile, 0, job->k, room);
-    packed_serial = job->serial;
+    if (whole && (packed_serial != job->serial || packed_tile != same || tile->lifted)) {
+      eg_left(job, tile, 0, job->k, room);
+      packed_subnormal = tile->subnormal && *tile->subnormal;
+    } else if (whole && packed_subnormal) {
+      *tile->subnormal = 1;
+    }
+    packed_serial = tile->lifted ? -1 : job->serial;
     packed_tile = same;
   }
   for (eg_index block = 0; block < blocks; ++block) {
@@ -223,7 +191,7 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
       if (job->b_packed)
         next = j + EG_NR < tile->columns ? right + job->k * EG_NR : eg_right(job, tile, 0, first + depth, 0, panel);
       eg_panel(room ? room : tile->a, height, tile->rows, alone ? depth : job->k, alone ? 0 : first, depth, right,
-               eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next);
+               eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next, tile->lifted);
     }
   }
 }
@@ -326,6 +294,15 @@ static void eg_windows(const eg_product* job, const eg_tile* tile) {
           tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
 }
 
+static __attribute__((noinline)) void eg_products(const eg_product* job, const eg_tile* tile) {
+  if (job->lanes)
+    eg_windows(job, tile);
+  else if (eg_is_direct(job))
+    eg_direct(job, tile);
+  else
+    eg_sums(job, tile);
+}
+
 static void eg_compute(void* work, eg_index number) {
   const eg_product* const job = work;
   const eg_index column_tile = number % job->column_tiles, row_tile = number / job->column_tiles % job->row_tiles;
@@ -348,12 +325,15 @@ static void eg_compute(void* work, eg_index number) {
     tile.c = (float*)eg_own(job, job->turned_at);
   }
   if (job->padding) eg_band(job, &tile);
-  if (job->lanes)
-    eg_windows(job, &tile);
-  else if (eg_is_direct(job))
-    eg_direct(job, &tile);
-  else
-    eg_sums(job, &tile);
+  int subnormal = 0;
+  if (EG_FLUSHES && job->plain && !job->lanes && !eg_is_direct(job)) {
+    const eg_state before = eg_flushing();
+    tile.subnormal = &subnormal;
+    eg_products(job, &tile);
+    eg_as_before(before);
+    tile.lifted = subnormal;
+  }
+  if (!tile.subnormal || tile.lifted) eg_products(job, &tile);
   if (job->turned) eg_turned(tile.c, tile.step, tile.rows, tile.columns, tile.rows, c, job->c_step);
   if (!job->then) return;
   void* pointers[EG_MOST_POINTERS];

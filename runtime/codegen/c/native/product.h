@@ -119,20 +119,26 @@ static const eg_blocks eg_block_of[EG_MR + 1] = {
 };
 
 // Some rows and columns of a product, for rows [first, first + depth) of B: `b` is one panel, from there on. `next` is
-// the panel after it where that has to come from memory.
+// the panel after it where that has to come from memory. `lifted`: of B times 2^64 the product is added.
 static void eg_panel(const float* a, eg_index height, eg_index m, eg_index k, eg_index first, eg_index depth,
-                     const float* b, eg_index columns, float* c, eg_index step, int add, const float* next) {
+                     const float* b, eg_index columns, float* c, eg_index step, int add, const float* next, int lifted) {
   const eg_index stride = next ? EG_NR * (eg_index)sizeof(float) * height / (m > height ? m : height) : 0;
   const char* ahead = (const char*)(next ? next : b);
   for (eg_index row = 0; row < m; row += height, ahead += depth * stride) {
     const eg_index rows = m - row < height ? m - row : height;
     const float* const from = a + row * k + first * height;
     float* const to = c + row * step;
-    if (columns == EG_NR) {
+    if (columns == EG_NR && !lifted) {
       eg_block_of[rows](height, depth, from, b, to, step, add, ahead, stride);
       continue;
     }
     float whole[EG_MR * EG_NR] __attribute__((aligned(64)));
+    if (lifted) {
+      eg_block_of[rows](height, depth, from, b, whole, EG_NR, 0, ahead, stride);
+      for (eg_index i = 0; i < rows; ++i)
+        for (eg_index j = 0; j < columns; ++j) to[i * step + j] += whole[i * EG_NR + j] * 0x1p-64f;
+      continue;
+    }
     if (add)
       for (eg_index i = 0; i < rows; ++i) memcpy(whole + i * EG_NR, to + i * step, columns * sizeof(float));
     eg_block_of[rows](height, depth, from, b, whole, EG_NR, add, ahead, stride);
