@@ -1,8 +1,9 @@
 """Functions of scalars that C lacks, and the expressions of operators as texts for one element type.
 
 Texts are templates: `$T` is the compute type, `$U` the unsigned integer of its size, `$f` the suffix of C's functions
-(`exp$f` is `expf` for float), `$low` that up to which exp(-x) is normal, other names are attributes, written as exact literals. Where a text calls one of the
-functions of `FUNCTIONS`, `device_functions` gives the texts that have to stand above the kernel.
+(`exp$f` is `expf` for float), `$low` that up to which exp(-x) is a normal number; other names are attributes, written
+as exact literals. Where a text calls one of the functions of `FUNCTIONS`, `device_functions` gives the texts that have
+to stand above the kernel.
 """
 
 from __future__ import annotations
