@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from graphs.ir import Graph
+from collections.abc import Set
+
+from graphs.ir import Graph, Node
+from graphs.unpacking import stays
 
 
 def seeing(graph: Graph, body: Graph) -> Graph:
@@ -16,3 +19,10 @@ def seeing(graph: Graph, body: Graph) -> Graph:
     known = {name: graph.constants[name] for name in captured if name in graph.constants}
     return Graph(body.name, list(body.inputs), list(body.outputs), body.nodes, {**known, **body.constants},
                  {**types, **body.types}, opsets=graph.opsets)
+
+
+def computed_on_load(graph: Graph, node: Node, known: Set[str]) -> bool:
+    """Whether a node depends on nothing but values that are `known` before the graph runs, and is not kept for what it
+    stores in few bits."""
+    uses = node.uses
+    return bool(uses) and all(name in known for name in uses) and not stays(graph, node)
