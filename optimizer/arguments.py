@@ -285,7 +285,7 @@ def bench(
     models: Annotated[list[Path], typer.Argument(help="ONNX files, or graphs as .json or .txt", show_default=False)],
     target: Annotated[str, typer.Option(help="runtime:device, or auto")] = "auto",
     inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input (default: random)")] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size to measure at; repeatable")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="NAME=8,16: sizes to measure at; repeatable")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="most time for each model")] = 2.0,
     compare: Annotated[bool, typer.Option("--compare", help="also in turns, against the first")] = False,
