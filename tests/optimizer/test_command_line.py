@@ -278,12 +278,6 @@ def test_damaged_traces(content: str, tmp_path: Path, capsys: Output) -> None:
     one_line(capsys, "trace")
 
 
-def test_a_report_is_no_trace(tmp_path: Path, capsys: Output) -> None:
-    (tmp_path / "r.json").write_text('{"egraft_report": 1}')
-    assert egraft("trace", tmp_path / "r.json") == 2
-    one_line(capsys, "r.json: a report, not a trace", "--trace")
-
-
 @pytest.mark.parametrize("words", [["--timings"], ["--target", "onnxruntime:cpu@"]], ids=" ".join)
 def test_a_file_that_is_no_database_stays(words: list[str], model: Path, tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "own").mkdir()
