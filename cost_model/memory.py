@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, is_fused
 from runtime.program import IN_PLACE
 
 from .sizes import static_type
@@ -23,8 +23,8 @@ def value_bytes(graph: Graph, name: str, sizes: Mapping[str, int]) -> float:
 
 
 def peak_live_bytes(graph: Graph, sizes: Mapping[str, int]) -> float:
-    """The largest sum of bytes of live values (inputs and constants not counted; nested graphs not looked
-    into).
+    """The largest sum of bytes of live values (inputs and constants not counted). What lives inside a branch or a turn
+    of a loop comes on top of what lives around it, of several graphs that of the one with most.
     """
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):
@@ -33,6 +33,8 @@ def peak_live_bytes(graph: Graph, sizes: Mapping[str, int]) -> float:
     live = peak = 0.0
     held: dict[str, float] = {}
     for index, node in enumerate(graph.nodes):
+        if node.holds_graphs and not is_fused(node):
+            peak = max(peak, live + max(peak_live_bytes(body, sizes) for body in node.graphs))
         for out in node.outputs:
             if out:
                 held[out] = value_bytes(graph, out, sizes)

@@ -6,14 +6,16 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, is_fused
+from graphs.operators import is_pure
 from graphs.types import TensorType
 
-from .costs import Cost, NodeInput, NodeSpec
+from .bodies import computed_on_load, seeing
+from .costs import FREE, Cost, NodeInput, NodeSpec
 from .neighbourhoods import Neighbourhood, Places, saving
 from .peaks import Peaks
 from .probe import output_types
@@ -25,6 +27,8 @@ from .timings import Timings
 from .work import Work, work
 
 NO_TIME = "the time for measuring was used up"
+NESTED = "it holds a nested graph"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -84,16 +88,44 @@ class NodeCosts:
         """What a node costs, as far as is known now. `attrs` are canonical; types may hold symbols."""
         return self.cost_of(NodeSpec(op, domain, attrs, tuple(inputs), output_count, self.opset, version))
 
-    def node_in(self, graph: Graph, node: Node) -> Cost:
-        """What a node of a graph costs. Types must have been inferred. Nodes that are alike are described once."""
+    def node_in(self, graph: Graph, node: Node, known: Set[str] = frozenset()) -> Cost:
+        """What a node of a graph costs. Types must have been inferred. Nodes that are alike are described once.
+
+        `known`: values that the graph computes when it is loaded. Only bodies ask for them: what in a branch depends on
+        constants alone is free, wherever these stand.
+        """
+        if node.holds_graphs and not is_fused(node):
+            return self._holding(graph, node, {*graph.constants, *known})
         same = alike(graph, node)
         if same is None:
             return self.cost_of(spec_of(graph, node, self.sizes))
         place = (same, *graph.opsets.items())
-        known = self._alike.get(place)
-        if known is None:
-            known = self._alike[place] = self._described(spec_of(graph, node, self.sizes))
-        return self._cost(*known)
+        described = self._alike.get(place)
+        if described is None:
+            described = self._alike[place] = self._described(spec_of(graph, node, self.sizes))
+        return self._cost(*described)
+
+    def _holding(self, graph: Graph, node: Node, known: Set[str]) -> Cost:
+        """The estimate of a node that holds graphs, which see the values around them. It is not kept: a node in a body
+        may be measured any time."""
+        if computed_on_load(graph, node, known) and is_pure(node):
+            return FREE
+        bodies = [self._body(seeing(graph, body), known) for body in node.graphs]
+        return dataclasses.replace(self._of_bodies(node.op, bodies), note=NESTED)
+
+    def _body(self, body: Graph, outer: Set[str]) -> float:
+        """Seconds of the nodes of a body: of those without a kernel none, as outside of bodies."""
+        known, seconds = {*outer, *body.constants}, 0.0
+        for node in body.nodes:
+            if computed_on_load(body, node, known):
+                known.update(node.outputs)
+                continue
+            cost = self.node_in(body, node, known)
+            seconds += 0.0 if math.isinf(cost.seconds) else cost.seconds
+        return seconds
+
+    def _of_bodies(self, op: str, bodies: Sequence[float]) -> Cost:
+        return Cost(self.overhead().launch + (max(bodies) if op == "If" else sum(bodies)), "roofline")
 
     def know(self, graph: Graph, node: Node, cost: Cost) -> None:
         """What a node costs that is measured in another way: a Fused one."""
@@ -222,7 +254,8 @@ class NodeCosts:
     def estimate(self, spec: NodeSpec) -> Cost:
         """Optimistic seconds from operations, bytes and this device's peaks, plus the launch overhead.
 
-        Of an If the most expensive branch counts, of a Loop or Scan one turn.
+        Of an If the most expensive branch counts, of a Loop or Scan one turn; a description does not tell what bodies
+        read of the graph around them, which `node_in` knows.
         """
         spec = self._sized(spec)
         launch = self.overhead().launch
@@ -233,8 +266,7 @@ class NodeCosts:
             if isinstance(graph, Graph)
         ]
         if inner:
-            bodies = [sum(self.node_in(graph, node).seconds for node in graph.nodes) for graph in inner]
-            return Cost(launch + (max(bodies) if spec.op == "If" else sum(bodies)), "roofline")
+            return self._of_bodies(spec.op, [self._body(graph, frozenset()) for graph in inner])
         if is_view(spec):
             return Cost(launch, "roofline")
         found = node_work(spec)
@@ -287,7 +319,7 @@ def unmeasurable(spec: NodeSpec) -> str:
     """Why a node cannot be measured alone, empty where it can."""
     for value in spec.attrs.values():
         if any(isinstance(item, Graph) for item in (value if isinstance(value, tuple) else (value,))):
-            return "it holds a nested graph"
+            return NESTED
     for position, each in enumerate(spec.inputs):
         if not each.absent and (each.type is None or not each.type.is_static):
             return f"the shape of input {position} is unknown"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -11,7 +12,9 @@ from graphs.dims import Expr, evaluate
 from graphs.ir import Graph, Node, is_fused
 from graphs.operators.control_flow import stays_true
 
+from .bodies import seeing
 from .costs import NodeSpec
+from .memory import value_bytes
 from .node_costs import node_work, unmeasurable
 from .peaks import Peaks
 from .signature import alike, spec_of
@@ -19,6 +22,7 @@ from .sizes import static_type
 from .targets.base import is_view
 from .work import Work, work
 
+LOOK_UPS = ("Gather", "GatherElements", "GatherND")  # they read what they take of their first input
 
 @dataclass(frozen=True)
 class GraphRoofline:
@@ -75,7 +79,7 @@ class _Count:
         self.launches += times * other.launches
         self.unknown += other.unknown
         self.loops_once += other.loops_once
-        for place, count in other.read.items():
+        for place, count in other.read.items() if times else ():
             self.read[place] = self.read.get(place, 0.0) + count
 
 
@@ -117,39 +121,56 @@ def graph_roofline(graph: Graph, sizes: Mapping[str, int], peaks: Peaks, launch:
     )
 
 
-def _count(graph: Graph, device: _Device, outer: Mapping[str, Constant], constants: dict[int, Constant]) -> _Count:
-    """What the nodes of a graph do, whose surroundings have the constants `outer`; `constants` takes all that are
-    read."""
+def _count(graph: Graph, device: _Device, outer: Mapping[str, tuple[Constant, ...]],
+           constants: dict[int, Constant]) -> _Count:
+    """What the nodes of a graph do, whose surroundings have the values `outer` of constants; `constants` takes all
+    that are read.
+
+    `stored` holds, of each value that needs no run, the constants that it was computed from; of a view of one (which
+    no node reads before its reader) as well.
+    """
     found = _Count()
-    visible = {**outer, **graph.constants}
-    folded = set(visible)
+    stored = {**outer, **{name: (constant,) for name, constant in graph.constants.items()}}
+    folded = set(stored)
     for node in graph.nodes:
-        for name in node.inputs:
-            if name in visible:
-                place = id(visible[name])
-                constants[place] = visible[name]
-                found.read[place] = found.read.get(place, 0.0) + _bytes_read(graph, node, visible, name, device.sizes)
         uses = node.uses
         if uses and all(name in folded for name in uses):  # computed when the model is loaded
+            made = tuple({id(each): each for name in uses for each in stored[name]}.values())
+            stored.update((name, made) for name in node.outputs if name)
             folded.update(node.outputs)
             continue
         if is_fused(node):
             _count_fused(graph, node, device, found)
-            continue
-        if node.holds_graphs:
-            _count_bodies(graph, node, device, visible, constants, found)
-            continue
-        view, does = _does(graph, node, device)
-        if view:
-            continue
-        found.launches += 1
-        if does is None:
-            found.unknown += 1
-            continue
-        found.flops += does.flops
-        found.traffic += does.bytes
-        found.kernels += device.peaks.seconds(does.flops, does.bytes) + device.launch
+        elif node.holds_graphs:
+            inner = {name: stored[name] for name in uses if name in folded}
+            if not _count_bodies(graph, node, device, inner, constants, found):
+                continue
+        else:
+            view, does = _does(graph, node, device)
+            if view:
+                if node.inputs[0] in stored:
+                    stored.update((name, stored[node.inputs[0]]) for name in node.outputs if name)
+                continue
+            found.launches += 1
+            if does is None:
+                found.unknown += 1
+                continue
+            found.flops += does.flops
+            found.traffic += does.bytes
+            found.kernels += device.peaks.seconds(does.flops, does.bytes) + device.launch
+        for name in dict.fromkeys(node.inputs):
+            if name in stored:
+                _read(stored[name], _bytes_read(graph, node, name, device.sizes), constants, found.read)
     return found
+
+
+def _read(sources: Iterable[Constant], moved: float, constants: dict[int, Constant], read: dict[int, float]) -> None:
+    """Add the bytes that a node reads to those of the constants that they come from, of all no more than it reads."""
+    for constant in sources:
+        part = min(moved, float(constant.nbytes))
+        constants[id(constant)] = constant
+        read[id(constant)] = read.get(id(constant), 0.0) + part
+        moved -= part
 
 
 def _does(graph: Graph, node: Node, device: _Device) -> tuple[bool, Work | None]:
@@ -182,7 +203,8 @@ def _count_fused(graph: Graph, node: Node, device: _Device, found: _Count) -> No
     assert isinstance(body, Graph)
     inside = _count(body, device, {}, {})
     types = [static_type(graph.type_of(name), device.sizes) for name in (*node.inputs, *node.outputs) if name]
-    moved = sum(type_.static_bytes or 0.0 for type_ in types if type_ is not None)
+    moved = sum(_bytes_read(graph, node, name, device.sizes) for name in node.inputs)
+    moved += sum(value_bytes(graph, name, device.sizes) for name in node.outputs)
     found.launches += 1
     found.unknown += bool(inside.unknown) or None in types
     found.flops += inside.flops
@@ -190,28 +212,22 @@ def _count_fused(graph: Graph, node: Node, device: _Device, found: _Count) -> No
     found.kernels += device.peaks.seconds(inside.flops, moved) + device.launch
 
 
-def _count_bodies(graph: Graph, node: Node, device: _Device, visible: Mapping[str, Constant],
-                  constants: dict[int, Constant], found: _Count) -> None:
-    """Add a node that holds graphs: its own launch, and its bodies as often as they run."""
-    bodies = [_count(_seeing(graph, body, visible), device, visible, constants) for body in node.graphs]
+def _count_bodies(graph: Graph, node: Node, device: _Device, outer: Mapping[str, tuple[Constant, ...]],
+                  constants: dict[int, Constant], found: _Count) -> bool:
+    """Add a node that holds graphs: its own launch, and its bodies as often as they run. Whether a body does
+    something that counts."""
+    bodies = [_count(seeing(graph, body), device, outer, constants) for body in node.graphs]
     found.launches += 1
     found.kernels += device.launch
     if node.op == "If" and not node.domain:
-        found.add(min(bodies, key=lambda each: each.kernels))
-        return
-    rounds = _rounds(graph, node, device.sizes)
+        bodies = [min(bodies, key=lambda each: each.kernels)]
+        rounds: int | None = 1
+    else:
+        rounds = _rounds(graph, node, device.sizes)
     found.loops_once += rounds is None
     for body in bodies:
         found.add(body, 1 if rounds is None else rounds)
-
-
-def _seeing(graph: Graph, body: Graph, visible: Mapping[str, Constant]) -> Graph:
-    """The body with types and constants of what it reads from outside; nodes are shared."""
-    captured = [name for name in body.captured() if name]
-    types = {name: graph.types[name] for name in captured if name in graph.types}
-    known = {name: visible[name] for name in captured if name in visible}
-    return Graph(body.name, list(body.inputs), list(body.outputs), body.nodes, {**known, **body.constants},
-                 {**types, **body.types}, opsets=graph.opsets)
+    return any(body.traffic for body in bodies) and rounds != 0
 
 
 def _rounds(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int | None:
@@ -242,10 +258,24 @@ def _scanned(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int | None:
     return evaluate(dim, sizes) if isinstance(dim, Expr) else int(dim)
 
 
-def _bytes_read(graph: Graph, node: Node, visible: Mapping[str, Constant], name: str,
-                sizes: Mapping[str, int]) -> float:
-    """Bytes of a constant that a node reads: of a table that is looked up, no more than comes out."""
-    if node.op in ("Gather", "GatherElements", "GatherND") and name == node.inputs[0]:
-        found = static_type(graph.type_of(node.outputs[0]), sizes)
-        return float(found.static_bytes or 0.0) if found is not None else 0.0
-    return float(visible[name].nbytes)
+def _bytes_read(graph: Graph, node: Node, name: str, sizes: Mapping[str, int]) -> float:
+    """Bytes of an input that a node reads: of a table that is looked up, no more than comes out."""
+    whole = value_bytes(graph, name, sizes)
+    if is_fused(node):
+        body = node.attrs["body"]
+        assert isinstance(body, Graph)
+        taken = sum(_looked_up(body, inner, sizes) for inner, given in zip(body.inputs, node.inputs) if given == name)
+        return min(whole, taken)
+    return min(whole, value_bytes(graph, node.outputs[0], sizes)) if _looks_up(node, name) else whole
+
+
+def _looked_up(body: Graph, name: str, sizes: Mapping[str, int]) -> float:
+    """Bytes of an input of a body that it reads, no limit where another node than a look-up reads it."""
+    readers = [node for node in body.nodes if name in node.uses]
+    if not readers or name in body.outputs or not all(_looks_up(node, name) for node in readers):
+        return math.inf
+    return sum(value_bytes(body, node.outputs[0], sizes) for node in readers)
+
+
+def _looks_up(node: Node, name: str) -> bool:
+    return node.op in LOOK_UPS and not node.domain and node.inputs[0] == name and name not in node.inputs[1:]

@@ -32,6 +32,7 @@ from .timings_file import (
     CREATE,
     SCHEMA_VERSION,
     TABLE,
+    Pruned,
     aside_names,
     delete,
     exclusive,
@@ -241,24 +242,27 @@ class Timings:
         older_than: float | None = None,
         keep_fingerprints: Iterable[str] | None = None,
         max_bytes: int | None = None,
-    ) -> int:
+        device_of: Callable[[bytes], str | None] | None = None,
+    ) -> Pruned:
         """Delete records older than that many seconds and those of devices not named, then the oldest ones until the
-        rest takes at most `max_bytes`; damaged rows go with them, and documents (the old ones, or all where age is
-        not what it is about). Answers how many rows, 0 without a condition.
+        rest takes at most `max_bytes`; damaged rows go with them, and documents: the old ones, those of other devices
+        as `device_of` says (all of them without it), all with `max_bytes`. Answers how many rows, none without a
+        condition.
 
         The bytes counted are those of the records' texts; the file gives back what it no longer needs where no other
         process is reading.
         """
         kept = None if keep_fingerprints is None else frozenset(keep_fingerprints)
         if (older_than is None and kept is None and max_bytes is None) or not self.writable:
-            return 0
+            return Pruned(0, 0)
         oldest = None if older_than is None else time.time() - older_than
         with self._lock:
             removed = self._try(
-                lambda db: in_transaction(db, lambda: delete(db, oldest, kept, max_bytes)), 0, writing=True
+                lambda db: in_transaction(db, lambda: delete(db, oldest, kept, max_bytes, device_of)), Pruned(0, 0),
+                writing=True,
             )
             self.used.clear()
-            if removed:
+            if any(removed):
                 self._try(shrink, None)
         return removed
 

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .plausible import read_record
 from .records import Record
@@ -55,7 +55,15 @@ def record_of(row: tuple[Any, ...]) -> Record | None:
         return None
 
 
-def delete(db: sqlite3.Connection, oldest: float | None, kept: frozenset[str] | None, max_bytes: int | None) -> int:
+class Pruned(NamedTuple):
+    """How many rows were deleted: of measurements, and of documents."""
+
+    records: int
+    documents: int
+
+
+def delete(db: sqlite3.Connection, oldest: float | None, kept: frozenset[str] | None, max_bytes: int | None,
+           device_of: Callable[[bytes], str | None] | None = None) -> Pruned:
     """Delete what `Timings.prune` says, inside a transaction."""
     lengths = " + ".join(f"length(CAST({name} AS BLOB))" for name in COLUMNS.split(", "))
     rows = db.execute(f"SELECT key, target, fingerprint, {lengths}, {COLUMNS} FROM {TABLE}").fetchall()
@@ -76,9 +84,14 @@ def delete(db: sqlite3.Connection, oldest: float | None, kept: frozenset[str] | 
     db.executemany(f"DELETE FROM {TABLE} WHERE key = ? AND target = ? AND fingerprint = ?", gone)
     db.execute(f"DELETE FROM fingerprints WHERE digest NOT IN (SELECT fingerprint FROM {TABLE})")
     if not has_documents(db):
-        return len(gone)
-    limit = float("inf") if oldest is None else oldest
-    return len(gone) + db.execute("DELETE FROM documents_1 WHERE created < ?", (limit,)).rowcount
+        return Pruned(len(gone), 0)
+    documents = [
+        (key,) for key, created, body in db.execute("SELECT key, created, body FROM documents_1")
+        if max_bytes is not None or (oldest is not None and created < oldest)
+        or (kept is not None and (device_of is None or device_of(bytes(body)) not in kept))
+    ]
+    db.executemany("DELETE FROM documents_1 WHERE key = ?", documents)
+    return Pruned(len(gone), len(documents))
 
 
 def has_documents(db: sqlite3.Connection) -> bool:

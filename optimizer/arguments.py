@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -48,7 +50,8 @@ def parse(words: Sequence[str]) -> int:
     if words[:1] == ["rules"] and len(words) > 1 and words[1] not in ("check", "show") and words[1][:1] != "-":
         words.insert(1, "show")  # `egraft rules NAME`
     try:
-        result = typer.main.get_command(app).main(args=words, prog_name="egraft", standalone_mode=False)
+        with _plain_warnings():
+            result = typer.main.get_command(app).main(args=words, prog_name="egraft", standalone_mode=False)
         return int(result or 0)
     except EgraftError as error:
         print(error, file=sys.stderr)
@@ -68,6 +71,22 @@ def parse(words: Sequence[str]) -> int:
         if hasattr(error, "format_message"):  # a usage error of the command line parser
             return _usage_error(error)
         raise
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """egraft's own warnings (a damaged timing database) in a line, without the line of source that gave them."""
+    given = warnings.formatwarning
+
+    def plain(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> str:
+        own = issubclass(category, UserWarning)
+        return f"egraft: warning: {message}\n" if own else given(message, category, *place, **more)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = given
 
 
 def _usage_error(error: Any) -> int:
@@ -266,7 +285,7 @@ def bench(
     models: Annotated[list[Path], typer.Argument(help="ONNX files, or graphs as .json or .txt", show_default=False)],
     target: Annotated[str, typer.Option(help="runtime:device, or auto")] = "auto",
     inputs: Annotated[Path | None, typer.Option(help="an .npz with one array per input (default: random)")] = None,
-    dim: Annotated[list[str] | None, typer.Option(help="NAME=8: size to measure at; repeatable")] = None,
+    dim: Annotated[list[str] | None, typer.Option(help="NAME=8,16: sizes to measure at; repeatable")] = None,
     threads: Annotated[int | None, typer.Option(help="threads of the runtime that is measured")] = None,
     seconds: Annotated[float, typer.Option(min=0.01, help="most time for each model")] = 2.0,
     compare: Annotated[bool, typer.Option("--compare", help="also in turns, against the first")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from cost_model.node_costs import NodeCosts
 from cost_model.protocol import Samples, Settings, measure_one
 from cost_model.records import own_version
 from cost_model.signature import graph_digest
+from cost_model.sizes import MAX_SETS
 from cost_model.targets import Target, Unsupported, resolve
 from cost_model.targets.base import prepared
 from cost_model.timings import Timings
@@ -29,8 +31,10 @@ from runtime.feeds import draw, input_symbols, unknown_dim
 
 from .commands import check_database, load_feeds
 from .context import default_threads
+from .finalists import values_of
 from .number_text import ratio_text, seconds_text, share_text
 from .options import Options, check_threads
+from .report import VALUES_NOTE, sizes_text
 from .result import write_text
 from .roofline_report import aligned, roofline_row, table
 from .sizing import first_sizes
@@ -48,6 +52,7 @@ class _Entry:
     sizes: dict[str, int]
     feeds: Mapping[str, np.ndarray]
     threads: int
+    values: dict[str, int]  # of inputs of one integer that nobody gave
 
 
 def bench_command(models: Sequence[Path], options: Options, seconds: float, compare: bool, out: Path | None) -> int:
@@ -62,13 +67,16 @@ def bench_command(models: Sequence[Path], options: Options, seconds: float, comp
     for name in options.dims:
         if name not in known:
             raise unknown_dim(name, known)
-    entries = [_entry(path, graph, target, options) for path, graph in zip(models, graphs)]
+    rounds = [[_entry(path, graph, target, options, dims) for path, graph in zip(models, graphs)]
+              for dims in _size_sets(options)]
     settings = Settings(budget=seconds, max_rounds=MOST_SAMPLES)
     with Timings(options.timings) as timings:
-        rows = [_measure(entry, target, settings, timings) for entry in entries]
-        found = _compare(entries, target, settings) if compare else []
+        rows = [_measure(entry, target, settings, timings) for entry in _different(rounds)]
+        found = [row for entries in rounds for row in _compare(entries, target, settings)] if compare else []
     print(f"target {target.name}: {target.fingerprint}")
-    for line in [*_times(rows), "", *table([(row["model"], row["roofline"]) for row in rows])]:
+    several = len(rounds) > 1
+    labels = [f"{row['model']} {sizes_text(row['sizes'])}".rstrip() if several else row["model"] for row in rows]
+    for line in [*_times(rows), *_values(rows), "", *table([*zip(labels, (row["roofline"] for row in rows))])]:
         print(line)
     if found:
         print("\n" + "\n".join(_ratios(found)))
@@ -86,13 +94,31 @@ def _loaded(path: Path) -> Graph:
     return graph
 
 
-def _entry(path: Path, graph: Graph, target: Target, options: Options) -> _Entry:
+def _size_sets(options: Options) -> list[dict[str, list[int]]]:
+    """One size of each dimension that was asked for: all combinations; of given inputs none but their own."""
+    sets = list(itertools.product(*options.dims.values()))[: 1 if options.inputs is not None else None]
+    if len(sets) > MAX_SETS:
+        raise InvalidOption("--dim", f"{len(sets)} combinations of sizes", f"ask for at most {MAX_SETS}")
+    return [{name: [size] for name, size in zip(options.dims, sizes)} for sizes in sets]
+
+
+def _different(rounds: Sequence[Sequence[_Entry]]) -> list[_Entry]:
+    """Model by model; one without a dimension that has several sizes is measured once."""
+    found: list[_Entry] = []
+    for entries in zip(*rounds):
+        found += [entry for place, entry in enumerate(entries)
+                  if all(entry.sizes != other.sizes for other in entries[:place])]
+    return found
+
+
+def _entry(path: Path, graph: Graph, target: Target, options: Options, asked: Mapping[str, list[int]]) -> _Entry:
     symbols = input_symbols(graph)
-    dims = {name: sizes for name, sizes in options.dims.items() if name in symbols}  # others are those of other models
+    dims = {name: sizes for name, sizes in asked.items() if name in symbols}  # others are those of other models
     feeds = load_feeds(None if options.inputs is None else Path(options.inputs))
     threads = options.threads or default_threads(graph, dims, target)
     sizes = first_sizes(graph, dims, feeds, target, threads, options.seed)
-    return _Entry(path, graph, sizes, draw(graph, options.seed, sizes) if feeds is None else feeds, threads)
+    given = draw(graph, options.seed, sizes) if feeds is None else feeds
+    return _Entry(path, graph, sizes, given, threads, {} if feeds is not None else values_of(graph, given))
 
 
 def _measure(entry: _Entry, target: Target, settings: Settings, timings: Timings) -> dict[str, Any]:
@@ -109,9 +135,10 @@ def _measure(entry: _Entry, target: Target, settings: Settings, timings: Timings
     finally:
         runner.close()
     return {
-        "model": str(entry.path), "sizes": entry.sizes, "threads": entry.threads, "median": samples.median,
-        "spread": samples.spread, "samples": list(samples.seconds), "inner": samples.inner, "clock": samples.clock,
-        "load": [before, _load()], "roofline": roofline_row(_opened(entry.graph), costs, samples.median),
+        "model": str(entry.path), "sizes": entry.sizes, "values": entry.values, "threads": entry.threads,
+        "median": samples.median, "spread": samples.spread, "samples": list(samples.seconds), "inner": samples.inner,
+        "clock": samples.clock, "load": [before, _load()],
+        "roofline": roofline_row(_opened(entry.graph), costs, samples.median),
     }  # fmt: skip
 
 
@@ -142,8 +169,8 @@ def _compare(entries: Sequence[_Entry], target: Target, settings: Settings) -> l
     same = {name: f"the same graph as {first.path}: not measured apart from it"
             for name, entry in zip(names[1:], entries[1:]) if graph_digest(entry.graph) == digest}
     lost = {**lost, **same}
-    return [{"model": str(entry.path), "note": lost[name]} if name in lost else {
-        "model": str(entry.path), "speed_up": comparison.results[name].speed_up,
+    return [{"model": str(entry.path), "sizes": entry.sizes, "note": lost[name]} if name in lost else {
+        "model": str(entry.path), "sizes": entry.sizes, "speed_up": comparison.results[name].speed_up,
         "low": 1 / comparison.results[name].high, "high": 1 / comparison.results[name].low,
         "confidence": comparison.results[name].confidence, "verdict": comparison.results[name].verdict,
         "rounds": comparison.rounds, "noise": comparison.threshold} for name, entry in zip(names, entries)]
@@ -156,16 +183,23 @@ def _times(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         cells.append((row["model"], seconds_text(row["median"]), share_text(row["spread"] / row["median"]),
                       f"{len(row['samples'])} of {counted(row['inner'], 'run')}", row["clock"], str(row["threads"]),
                       "?" if before is None else f"{before:.1f} to {after:.1f}",
-                      ", ".join(f"{name}={size}" for name, size in row["sizes"].items()) or "fixed"))
+                      sizes_text(row["sizes"]) or "fixed"))
     return aligned(cells)
 
 
+def _values(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a branch may depend on; of a model at several sizes once where it is the same."""
+    return list(dict.fromkeys(f"values of {row['model']}: {sizes_text(row['values'])} ({VALUES_NOTE})"
+                              for row in rows if row["values"]))
+
+
 def _ratios(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    cells = [("in turns, against the first", "speed-up", "from", "to", "verdict", "rounds", "noise")]
+    cells = [("in turns, against the first", "speed-up", "from", "to", "verdict", "rounds", "noise", "sizes")]
     for row in rows:
+        sizes = sizes_text(row["sizes"]) or "fixed"
         if "note" in row:
-            cells.append((row["model"], "-", "-", "-", "not run", "-", "-"))
+            cells.append((row["model"], "-", "-", "-", "not run", "-", "-", sizes))
             continue
         cells.append((row["model"], *(ratio_text(row[name]) for name in ("speed_up", "low", "high")), row["verdict"],
-                      str(row["rounds"]), share_text(row["noise"])))
+                      str(row["rounds"]), share_text(row["noise"]), sizes))
     return aligned(cells)

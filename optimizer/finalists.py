@@ -412,10 +412,17 @@ def measuring_feeds(graph: Graph, context: Context, sizes: Mapping[str, int]) ->
 def single_values(graph: Graph, context: Context) -> dict[str, int]:
     """What inputs of one integer or truth value held when it was measured, if nobody gave them: a branch may depend on
     them."""
-    def is_single(name: str) -> bool:
-        type_ = graph.type_of(name)
-        return isinstance(type_, TensorType) and type_.dtype in (*INTEGERS, "bool") and type_.elements == 1
+    if context.feeds is not None or not _single_inputs(graph):
+        return {}
+    return values_of(graph, measuring_feeds(graph, context, context.sizes))
 
-    names = [name for name in graph.inputs if is_single(name)] if context.feeds is None else []
-    feeds = measuring_feeds(graph, context, context.sizes) if names else {}
-    return {name: int(feeds[name].reshape(-1)[0]) for name in names}
+
+def values_of(graph: Graph, feeds: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """What these feeds have for inputs of one integer or truth value."""
+    return {name: int(feeds[name].reshape(-1)[0]) for name in _single_inputs(graph)}
+
+
+def _single_inputs(graph: Graph) -> list[str]:
+    types = {name: graph.type_of(name) for name in graph.inputs}
+    return [name for name, type_ in types.items()
+            if isinstance(type_, TensorType) and type_.dtype in (*INTEGERS, "bool") and type_.elements == 1]

@@ -47,15 +47,25 @@ class Prices:
 
     def of_node(self, graph: Graph, node: Node) -> float:
         """Seconds of a node of the graph, measured where it can be."""
-        if node.inputs and all(not name or name in graph.constants for name in node.inputs):
+        if node.uses and all(name in graph.constants for name in node.uses):
             return 0.0
+        if node.holds_graphs:
+            return self.holding(graph, node)
         return self.of(spec_of(graph, node, self.context.sizes))
+
+    def holding(self, graph: Graph, node: Node) -> float:
+        """Seconds of a node whose graphs read what is around them."""
+        return self.context.costs.node_in(graph, node).seconds + TIE_SECONDS
 
 
 class CountedNodes(Prices):
     """One for each node: nested graphs, as in the search."""
 
     def of(self, spec: NodeSpec, sure: bool = True) -> float:
+        """Always 1."""
+        return 1.0
+
+    def holding(self, graph: Graph, node: Node) -> float:
         """Always 1."""
         return 1.0
 

@@ -100,6 +100,14 @@ def keep(original: Graph, graph: Graph, report: dict[str, Any], trace: Trace, co
         context.timings.keep_document(_key(original, context), body)
 
 
+def device_of(body: bytes) -> str | None:
+    """The fingerprint of the device that a kept result was chosen on, None where it cannot be read."""
+    try:
+        return str(json.loads(zlib.decompress(body))["report"]["target"]["fingerprint"])
+    except (zlib.error, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
 def _applies(context: Context) -> bool:
     """A run that depends on the clock, on another machine's database, or that is asked to be made, is made. A frozen
     one takes what the run that filled the database handed back: where that ran out of time for measuring, it would

@@ -42,15 +42,18 @@ class Trace:
         return {"egraft_trace": TRACE_VERSION, "model": self.model, "steps": self.steps, "refusals": self.refusals}
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Trace:
-        """Read the JSON document; InvalidInput if it is none."""
-        if data.get("egraft_trace") != TRACE_VERSION:
-            raise InvalidInput("trace", f"version {data.get('egraft_trace')!r} of the trace format",
+    def from_dict(data: Mapping[str, Any], where: str = "trace") -> Trace:
+        """Read the JSON document; InvalidInput if it is none, which says `where` it was found."""
+        if "egraft_trace" not in data:
+            found = "a report, not a trace" if "egraft_report" in data else "not a trace"
+            raise InvalidInput(where, found, "give a file written by egraft optimize --trace")
+        if data["egraft_trace"] != TRACE_VERSION:
+            raise InvalidInput(where, f"version {data['egraft_trace']!r} of the trace format",
                                f"write it again with this egraft (version {TRACE_VERSION})")
         steps, refusals, model = (data.get(key) for key in ("steps", "refusals", "model"))
         whole = isinstance(steps, list) and all(isinstance(step, dict) and step.keys() >= STEP_KEYS for step in steps)
         if not whole or not _is_table(refusals) or not isinstance(model, dict):
-            raise InvalidInput("trace", "its steps, refusals or model are not those of a trace",
+            raise InvalidInput(where, "its steps, refusals or model are not those of a trace",
                                "give a file written by --trace")
         return Trace(list(steps or ()), dict(refusals or {}), dict(model))
 
@@ -69,7 +72,7 @@ class Trace:
             raise InvalidInput(str(path), "not a JSON document", "give a file written by --trace") from None
         if not isinstance(data, dict):
             raise InvalidInput(str(path), "not a trace", "give a file written by --trace")
-        return Trace.from_dict(data)
+        return Trace.from_dict(data, str(path))
 
     def replay(self, graph: Graph) -> Graph:
         """Apply all steps to the input graph."""

@@ -15,6 +15,7 @@ from graphs.wording import counted
 from search import ENode, Saturated, build, extract, saturate
 from search import budget as budgets
 from search import trace as search_trace
+from search.partition import DOMAIN as REGION
 from search.saturation import Firing
 from search.saying import Speaker
 from search.steps import INLINE_ELEMENTS, Step
@@ -52,10 +53,12 @@ class Prices:
         self._specs: dict[int, NodeSpec] = {}
         self._signatures: dict[int, str] = {}
         self._known: dict[int, float] = {}
+        self._opaque: dict[int, float] = {}
 
     def forget(self) -> None:
         """More was measured: ask for all prices again."""
         self._known.clear()
+        self._opaque.clear()
 
     def __call__(self, enode: ENode) -> float:
         """Seconds, infinite for what cannot be written or has no kernel (original nodes always can stay)."""
@@ -79,6 +82,18 @@ class Prices:
         assert enode.origin is not None
         cost = self.costs.node_in(self.saturated.graph, self.saturated.graph.nodes[enode.origin])
         return TIE_SECONDS if math.isinf(cost.seconds) else cost.seconds + TIE_SECONDS
+
+    def opaque(self, enode: ENode) -> float:
+        """Seconds of a node that the search leaves as it is: control flow, random numbers, unknown operators. None of
+        them is a choice, so that extraction takes them for nothing."""
+        if enode.kind != "opaque" or enode.domain == REGION or enode.origin is None:
+            return 0.0
+        known = self._opaque.get(enode.index)
+        if known is None:
+            graph = self.saturated.graph
+            seconds = self.costs.node_in(graph, graph.nodes[enode.origin]).seconds
+            known = self._opaque[enode.index] = 0.0 if math.isinf(seconds) else seconds
+        return known
 
     def cost(self, enode: ENode) -> Cost:
         """The node's cost with its source."""
@@ -192,9 +207,10 @@ def tell(improved: Improved, saturated: Saturated, selections: Mapping[str, extr
 
 
 def total(selection: extract.Selection, prices: Prices) -> float:
-    """Predicted seconds of a selection: each chosen node once, less what the target saves by joining nodes. Fused
-    nodes are not there yet."""
-    alone = sum(prices(enode) for enode in selection.choice.values())
+    """Predicted seconds of a selection: each chosen node once, also those that were no choice, less what the target
+    saves by joining nodes. Fused nodes are not there yet."""
+    alone = sum(prices.opaque(enode) if enode.kind == "opaque" else prices(enode)
+                for enode in selection.choice.values())
     joined = [tile for tile in prices.tiles if not tile.fused]
     return max(0.0, alone - saved(selection.choice, prices.saturated.outputs, joined))
 

@@ -37,6 +37,7 @@ from .report import constant_bytes, describe, sizes_text
 from .reporting import measured_row
 from .result import Result
 from .roofline_report import roofline_section
+from .stepnotes import add_fixing_cost
 
 GENERAL, PIECEWISE, RESULT = "general", "piecewise", "result"
 MOST_BUCKETS = 16  # nested one in the other
@@ -111,6 +112,7 @@ def _tell_fixed(graph: Graph, run: Pipeline, result: Result) -> None:
     first = step("fix-sizes", FIX_MEANING, graph, run.original, sorted(sizes), "exact")
     first["patch"]["fix_dims"] = dict(sizes)
     first["after"] = [f"{name} = {size}" for name, size in sizes.items()]
+    add_fixing_cost(first, graph, run.original, result.trace.steps, run.context)
     result.trace.steps = [{**each, "index": index} for index, each in enumerate([first, *result.trace.steps])]
     report["steps"] = len(result.trace.steps)
     report["rules_used"] = {"fix-sizes": 1, **report["rules_used"]}

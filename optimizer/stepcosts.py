@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 
+from cost_model.bodies import computed_on_load
 from cost_model.node_costs import NodeCosts
 from graphs.ir import Graph, Node
-from graphs.unpacking import stays
 from search.steps import Rewriter
 
 SUM_OF_TIMES = "sum of node times: "  # what a predicted time is
@@ -33,8 +33,7 @@ class Total:
         self._sources: Counter[str] = Counter()  # of all prices that are something
         self._constant = set(graph.constants)
         for node in graph.nodes:  # they are in order
-            read = node.uses
-            folded = bool(read) and self._constant.issuperset(read) and not stays(graph, node)
+            folded = computed_on_load(graph, node, self._constant)
             self._constant.update(node.outputs if folded else ())
             self._put(node, FREE if folded else self._cost(graph, node))
 
@@ -94,9 +93,8 @@ class Total:
         waiting = list(nodes)[::-1]
         while waiting:
             node = waiting.pop()
-            read, outputs = node.uses, [name for name in node.outputs if name]
-            # it depends on constants alone
-            folded = bool(read) and all(name in constant for name in read) and not stays(graph, node)
+            outputs = [name for name in node.outputs if name]
+            folded = computed_on_load(graph, node, constant)
             if folded != (bool(outputs) and outputs[0] in constant):
                 constant.difference_update(outputs)
                 constant.update(outputs if folded else ())
@@ -107,7 +105,7 @@ class Total:
         return touched
 
     def _cost(self, graph: Graph, node: Node) -> tuple[float, str]:
-        cost = self.costs.node_in(graph, node)
+        cost = self.costs.node_in(graph, node, self._constant)
         return FREE if math.isinf(cost.seconds) else (cost.seconds, cost.source)
 
 

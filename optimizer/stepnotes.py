@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cost_model.node_costs import NodeCosts
 from graphs.ir import Graph
 
 from . import journal
@@ -59,3 +60,19 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
         step["error"] = error
         before = after
     return total.rewriter.finish() if patched else graph
+
+
+def add_fixing_cost(step: dict[str, Any], graph: Graph, fixed: Graph, later: Sequence[dict[str, Any]],
+                    context: Context) -> None:
+    """Write costs into the step that makes sizes constant: the given graph's nodes at these sizes, then those of the
+    fixed graph, in which more types are known. Nothing where the steps that follow have no costs."""
+    if later and "cost_before" not in later[0]:
+        return
+    given = NodeCosts(context.target, context.timings, {**context.sizes, **context.options.fix_dims},
+                      threads=context.threads, opset=graph.opset, budget_seconds=0.0, frozen=context.options.frozen)
+    before, after = Total(graph, given), Total(fixed, context.costs)
+    old, new = before.prices(), after.prices()
+    step["cost_before"] = before.seconds
+    step["cost_after"] = later[0]["cost_before"] if later else after.seconds
+    step["cost_source"] = SUM_OF_TIMES + "/".join(sorted(before.sources | after.sources))
+    step["change_source"], step["error"] = sources_of([*(old - new), *(new - old)]), None

@@ -28,14 +28,31 @@ def open_database(file: Path | None) -> Timings:
     return Timings(None if file is None else str(file))
 
 
+def _place(file: Path | None) -> Path:
+    """Where the database is that the user names, else the one of the cache."""
+    from cost_model.timings import default_path
+
+    check_database(file)
+    return default_path() if file is None else file
+
+
+def _require_whole(place: Path) -> None:
+    """Looking at a damaged file does not set it aside, as the next run that measures does."""
+    from cost_model.timings_file import is_database
+
+    if not is_database(str(place)):
+        raise InvalidInput(f"timings {place}", "the database is damaged",
+                           "remove it; a run that measures sets it aside and begins a new one")
+
+
 @contextmanager
 def read_database(file: Path | None) -> Iterator[tuple[Timings, str]]:
     """The same to be read, and its name for people: a file that is not there is not made."""
     from cost_model.timings import Timings
 
-    check_database(file)
-    place = Path(Timings(None if file is None else str(file)).path)
+    place = _place(file)
     if place.exists():
+        _require_whole(place)
         with open_database(file) as timings:
             yield timings, str(place)
         return
@@ -119,6 +136,7 @@ def merge_command(sources: Iterable[Path], file: Path | None) -> int:
             with source.open("rb") as head:
                 if head.read(len(SQLITE)) != SQLITE:
                     raise InvalidInput(f"timings merge {source}", "not a timing database", "give a file of --timings")
+            _require_whole(source)
             with Timings(str(source)) as other:
                 other.writable = False
                 print(f"{source}: {counted(timings.merge(other), 'record')} added")
@@ -133,6 +151,12 @@ def _require(source: Path, action: str) -> None:
 def prune_command(file: Path | None, days: float | None, devices: list[str], foreign: bool,
                   max_mib: float | None) -> int:
     """Remove records by age, by device and by size; damaged rows go too."""
+    from .remembered import device_of
+
+    place = _place(file)
+    if not place.exists():
+        raise UnreadableFile(f"timings prune {place}", "there is no such file", "check --timings")
+    _require_whole(place)
     with open_database(file) as timings:
         known = {record.fingerprint for record in timings.records()}
         for digest in devices:
@@ -148,6 +172,7 @@ def prune_command(file: Path | None, days: float | None, devices: list[str], for
             raise InvalidOption("timings prune", "nothing says what to remove",
                                 "give --days, --fingerprint, --foreign or --max-mib")
         removed = timings.prune(None if days is None else days * 86400.0, kept,
-                                None if max_mib is None else int(max_mib * (1 << 20)))
-        print(f"{counted(removed, 'record')} removed")
+                                None if max_mib is None else int(max_mib * (1 << 20)), device_of)
+        results = f", {counted(removed.documents, 'remembered result')} removed" if removed.documents else ""
+        print(f"{counted(removed.records, 'record')} removed{results}")
     return 0

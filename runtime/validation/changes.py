@@ -6,12 +6,14 @@ for a difference, a weight that was multiplied by a scale is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphs import dtypes
+from graphs.canonical import round_float
 from graphs.constants import Constant
 from graphs.errors import EgraftError
 from graphs.ir import Graph, Node
@@ -124,10 +126,12 @@ def _floats(graph: Graph) -> _Floats:
 
 
 def _scalars(floats: _Floats) -> set[float]:
+    """Numbers that an attribute may have taken from the graph: as float32, which a larger double cannot be."""
     values = set(floats.attributes.values())
     for constant in floats.constants.values():
-        if constant.size <= _SCALAR_ELEMENTS and constant.facts.splat is not None:
-            values.add(float(np.float32(constant.facts.splat)))
+        splat = constant.facts.splat if constant.size <= _SCALAR_ELEMENTS else None
+        if splat is not None and math.isinf(held := round_float(splat)) == math.isinf(splat):
+            values.add(held)
     return values
 
 

@@ -205,7 +205,8 @@ def _worst(name: str, error: np.ndarray, allowed: np.ndarray, compared: np.ndarr
            against: str) -> OutputCheck:
     if not bool(compared.any()):
         return OutputCheck(name, elements=a.size, share=0.0 if a.size else 1.0, against=against)
-    ratio = np.where(compared, error / allowed, 0.0)
+    with np.errstate(over="ignore"):  # infinitely more than nearly nothing is too much
+        ratio = np.where(compared, error / allowed, 0.0)
     at = np.unravel_index(int(np.argmax(ratio)), ratio.shape) if ratio.ndim else ()
     place = tuple(int(i) for i in at)
     worst = float(ratio[place])

@@ -14,6 +14,7 @@ from cost_model.sizes import default_measure_sizes, measure_size_sets, size_of, 
 from cost_model.timings import Timings
 from graphs.dims import call, data_dim, symbol
 from graphs.errors import FrozenMiss, InvalidOption
+from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.text import parse_graph
 from graphs.types import TensorType
@@ -233,3 +234,55 @@ def test_the_roofline_of_a_graph_counts_unique_bytes_and_launches() -> None:
     assert found.lower_bound == pytest.approx(max(found.flops, found.unique_bytes) / 1e9)
     assert found.kernels_bound > 2e-6
     assert found.intensity == pytest.approx(found.flops / found.unique_bytes)
+
+
+OUTSIDE, INSIDE = (
+    f"""graph "g" opset 18 (x: float32[n], c: bool[]) -> (y) {{
+      {"" if inside else "w = constant float32[2] [1, 2]"}
+      y = If(c, then_branch=graph "t" () -> (t) {{ s = Neg(x) t = Abs(s) }}, else_branch=graph "e" () -> (e) {{
+        {"w = constant float32[2] [1, 2]" if inside else ""}
+        a = Neg(w) r = ReduceSum(a, axes=[0], keepdims=1) e = Mul(x, r) }}) }}"""
+    for inside in (False, True))
+NEG = 1e-6 + 8000 / 1e9  # launch; 1,000 float32 read and written at 1e9 bytes a second
+
+
+@pytest.mark.parametrize("text", [OUTSIDE, INSIDE])
+def test_a_branch_sees_types_and_constants_around_it(text: str) -> None:
+    """The dearer branch counts, two nodes over 1,000 elements, whose type only the graph around it knows."""
+    graph = parse_graph(text)
+    infer(graph)
+    found = NodeCosts(FakeTarget(), Timings(":memory:"), {"n": 1000})
+    found._peaks = PEAKS
+    assert found.node_in(graph, graph.nodes[0]).seconds == pytest.approx(1e-6 + 2 * NEG)
+    last = graph.nodes[0].attrs["else_branch"]
+    assert isinstance(last, Graph)
+    graph.nodes[0].attrs["then_branch"] = last  # one Mul that runs: what depends on constants alone is free
+    assert found.node_in(graph, graph.nodes[0]).seconds == pytest.approx(1e-6 + NEG + 4 / 1e9)
+
+
+def test_a_loop_of_constants_runs_over_what_its_body_reads() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[1000]) -> (y) {
+      m = constant int64[] 1 go = constant bool[] true
+      y = Loop(m, go, body=graph "b" (i: int64[], c: bool[]) -> (c, r) { r = Neg(x) }) }""")
+    infer(graph)
+    assert costs(FakeTarget()).node_in(graph, graph.nodes[0]).seconds == pytest.approx(1e-6 + NEG)
+
+
+def test_what_a_body_reads_is_free_where_it_is_known_on_load() -> None:
+    graph = parse_graph("""graph "g" opset 18 (c: bool[]) -> (y) {
+      w = constant float32[2] [1, 2]
+      v = Neg(w)
+      y = If(c, then_branch=graph "t" () -> (t) { t = Neg(v) }, else_branch=graph "e" () -> (e) { e = Abs(v) }) }""")
+    infer(graph)
+    assert costs(FakeTarget()).node_in(graph, graph.nodes[1], {"w", "v"}).seconds == pytest.approx(1e-6)
+
+
+def test_a_body_whose_nodes_were_measured_has_another_price() -> None:
+    graph = parse_graph(OUTSIDE)
+    infer(graph)
+    found = NodeCosts(FakeTarget(), Timings(":memory:"), {"n": 1000})
+    found._peaks = PEAKS
+    before = found.node_in(graph, graph.nodes[0]).seconds
+    assert {key.split("@")[0] for key in found.missing()} == {"Neg", "Abs", "Mul"}
+    found.measure()
+    assert found.node_in(graph, graph.nodes[0]).seconds != before

@@ -91,3 +91,33 @@ def test_a_scan_counts_for_each_element() -> None:
       last, ys = Scan(s, x, num_scan_inputs=1, body=graph "b" (a: float32[2], e: float32[2]) -> (r, o) {
         r = Add(a, e) o = Neg(r) }) }""", n=7)
     assert found.flops == 7 * (2 + 2) and found.launches == 1 + 7 * 2
+
+
+def test_constants_count_where_the_work_of_their_reader_does() -> None:
+    """Else the unique bytes could exceed what moves."""
+    found = roofline("""graph "g" opset 18 (x: float32[4], c: bool[]) -> (y, z, v) {
+      w = constant float32[3] [1, 2, 3]
+      y = my.domain.Foo(x, w)
+      z = Neg(x)
+      v = If(c, then_branch=graph "t" () -> (t) { t = my.domain.Foo(x, w) },
+                else_branch=graph "e" () -> (e) { e = my.domain.Foo(x, w) }) }""")
+    assert found.unknown == 2 and found.traffic_bytes == F * (4 + 4)
+    assert found.unique_bytes == F * (4 + 4) + 1  # x, z, the condition
+
+
+def test_of_what_is_computed_on_load_no_more_counts_than_its_reader_reads() -> None:
+    found = roofline("""graph "g" opset 18 (x: float32[1]) -> (y) {
+      w = constant float32[4] [1, 2, 3, 4]
+      s = ReduceSum(w, axes=[0], keepdims=1) y = Add(x, s) }""")
+    assert found.unique_bytes == found.traffic_bytes == F * 3
+
+
+@pytest.mark.parametrize("body, table", [
+    ("a = Gather(t, i, axis=0) r = Neg(a)", F * 2 * 2),  # the two rows
+    ("a = Gather(t, i, axis=0) s = ReduceSum(t, axes=[0], keepdims=1) r = Add(a, s)", F * 4 * 2),  # all are read
+])
+def test_a_fused_look_up_reads_what_it_takes_of_the_table(body: str, table: int) -> None:
+    found = roofline(f"""graph "g" opset 18 (ids: int64[2]) -> (y) {{
+      w = constant float32[4, 2] [1, 2, 3, 4, 5, 6, 7, 8]
+      y = egraft.Fused(w, ids, body=graph "b" (t: float32[4, 2], i: int64[2]) -> (r) {{ {body} }}) }}""")
+    assert found.traffic_bytes == found.unique_bytes == table + 8 * 2 + F * 2 * 2  # indices, result

@@ -91,7 +91,7 @@ def test_a_place_that_cannot_be_written_keeps_records_in_memory(tmp_path: Path) 
     store(timings)
     assert timings.get("a", "t:cpu", HERE) is not None
     assert [record.key for record in timings.records()] == ["a"]
-    assert timings.prune(0) == 0
+    assert timings.prune(0) == (0, 0)
 
 
 def test_a_read_only_database_is_read(tmp_path: Path) -> None:
@@ -189,9 +189,9 @@ def test_prune_by_age_and_device(tmp_path: Path) -> None:
     timings.put(old, replace=True)
     store(timings, "new")
     store(timings, "foreign", fingerprint=THERE)
-    assert timings.prune() == 0
-    assert timings.prune(older_than=3600) == 1
-    assert timings.prune(keep_fingerprints=[HERE.digest]) == 1
+    assert timings.prune() == (0, 0)
+    assert timings.prune(older_than=3600) == (1, 0)
+    assert timings.prune(keep_fingerprints=[HERE.digest]) == (1, 0)
     assert [record.key for record in Timings(tmp_path / "t.db").records()] == ["new"]
 
 
@@ -200,8 +200,8 @@ def test_prune_takes_remembered_results_along(tmp_path: Path) -> None:
         store(timings, "new")
         timings.keep_document("a", b"one")
         timings.keep_document("b", b"two")
-        assert timings.prune(older_than=3600) == 0 and timings.document("a") == b"one"
-        assert timings.prune(max_bytes=1 << 20) == 2
+        assert timings.prune(older_than=3600) == (0, 0) and timings.document("a") == b"one"
+        assert timings.prune(max_bytes=1 << 20) == (0, 2)
         assert timings.document("a") is timings.document("b") is None
         assert [record.key for record in timings.records()] == ["new"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphs import save
@@ -58,3 +59,36 @@ def test_models_with_other_inputs_are_not_compared(models: list[str], tmp_path: 
     assert main(["bench", models[0], str(tmp_path / "c.onnx"), *FAST, "--compare", "--timings",
                  str(tmp_path / "t.db")]) == 2
     assert "c.onnx: its inputs are not those of" in capsys.readouterr().err
+
+
+def test_each_size_is_measured(models: list[str], tmp_path: Path) -> None:
+    """A model without the dimension is measured once."""
+    out = tmp_path / "b.json"
+    save(parse_graph('graph "f" opset 18 (x: float32[2, 4]) -> (y) { y = Neg(x) }'), tmp_path / "f.onnx")
+    assert main(["bench", models[0], str(tmp_path / "f.onnx"), *FAST, "--dim", "n=2,3", "--json", str(out),
+                 "--timings", str(tmp_path / "t.db")]) == 0
+    found = json.loads(out.read_text())["models"]
+    assert [row["sizes"] for row in found] == [{"n": 2}, {"n": 3}, {}]
+    assert [row["roofline"]["flops"] for row in found[:2]] == [2 * 2 * 4 * 4, 2 * 3 * 4 * 4]
+
+
+def test_a_comparison_at_each_size(models: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "b.json"
+    assert main(["bench", *models, *FAST, "--dim", "n=2,3", "--compare", "--json", str(out), "--timings",
+                 str(tmp_path / "t.db")]) == 0
+    assert [row["sizes"]["n"] for row in json.loads(out.read_text())["compared"]] == [2, 2, 3, 3]
+
+
+def test_values_that_nobody_gave_are_told(tmp_path: Path, capsys: Output) -> None:
+    save(parse_graph("""graph "m" opset 18 (x: float32[4], k: int64[]) -> (y) {
+      five = constant int64[] 5 c = Equal(k, five)
+      y = If(c, then_branch=graph "t" () -> (t) { t = Neg(x) }, else_branch=graph "e" () -> (e) { e = Abs(x) }) }"""),
+         tmp_path / "m.onnx")
+    words = ["bench", str(tmp_path / "m.onnx"), *FAST, "--timings", str(tmp_path / "t.db"), "--json",
+             str(tmp_path / "b.json")]
+    assert main(words) == 0
+    row, = json.loads((tmp_path / "b.json").read_text())["models"]
+    assert f"m.onnx: k={row['values']['k']} (guessed" in capsys.readouterr().out
+    np.savez(tmp_path / "x.npz", x=np.zeros(4, np.float32), k=np.array(5))
+    assert main([*words, "--inputs", str(tmp_path / "x.npz")]) == 0
+    assert "values of" not in capsys.readouterr().out

@@ -67,3 +67,9 @@ def test_arrays_of_python_objects_are_named(model: Path, tmp_path: Path, capsys:
     assert "Python objects" in refused(capsys, "run", model, "--inputs", tmp_path / "in.npz")
     (tmp_path / "in.npz").write_bytes(b"PK\x03\x04 cut")
     assert "not a readable .npz file" in refused(capsys, "run", model, "--inputs", tmp_path / "in.npz")
+
+
+def test_a_report_is_no_trace(tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "r.json").write_text('{"egraft_report": 1}')
+    said = refused(capsys, "trace", tmp_path / "r.json")
+    assert "r.json: a report, not a trace; " in said and said.endswith("--trace")

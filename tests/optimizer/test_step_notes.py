@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+from collections.abc import Set
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +21,7 @@ from optimizer.context import open_context
 from optimizer.options import Options
 from optimizer.pipeline import optimize
 from optimizer.replay import replay
+from optimizer.searching import TIE_SECONDS
 from optimizer.stepcosts import Total
 from search.steps import Patch, Step, Written
 
@@ -54,7 +56,7 @@ def test_the_cost_of_a_step_is_the_sum_of_the_times_of_all_nodes(tmp_path: Path)
 class HalfMeasured:
     """Costs where Relu was measured and Neg was not."""
 
-    def node_in(self, graph: Graph, node: Node) -> Cost:
+    def node_in(self, graph: Graph, node: Node, known: Set[str]) -> Cost:
         return Cost(1e-6, "measured" if node.op == "Relu" else "roofline")
 
 
@@ -85,3 +87,16 @@ def test_a_copy_of_a_step_is_what_its_text_says(tmp_path: Path) -> None:
 
 def stored(graph: Graph) -> dict[str, object]:
     return {constant.digest: constant for constant in graph.constants.values()}
+
+
+def test_the_report_predicts_what_the_trace_sums(tmp_path: Path) -> None:
+    """Nodes that the search leaves as they are, as the If, count in both."""
+    graph = parse_graph("""graph "m" opset 18 (x: float32[1000, 1000], c: bool[]) -> (y) {
+      v = constant float32[] 2 w = constant float32[] 3
+      a = Mul(x, v) d = Mul(a, w)
+      y = If(c, then_branch=graph "t" () -> (t) { t = Exp(d) }, else_branch=graph "e" () -> (e) { e = Neg(d) }) }""")
+    result = optimize(graph, target="roofline", timings=str(tmp_path / "t.db"), effort="low")
+    found, steps = result.report["predicted"], result.trace.steps
+    assert result.report["chosen"] != "normalized" and found["after"] > 0
+    for side, step in (("before", steps[0]), ("after", steps[-1])):
+        assert abs(found[side] - step[f"cost_{side}"]) <= 4 * TIE_SECONDS

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -89,3 +93,59 @@ def test_timings_between_files(tmp_path: Path, capsys: Output) -> None:
     assert "1 record removed" in shown and "there" not in shown and "foreign" in shown
     assert egraft("timings", "prune", "--foreign", *database) == 0
     assert "1 record removed" in capsys.readouterr().out
+
+
+def remembered(device: str) -> bytes:
+    return zlib.compress(json.dumps({"report": {"target": {"fingerprint": device}}}).encode())
+
+
+def test_remembered_results_are_counted_apart_and_stay_where_their_device_does(tmp_path: Path, capsys: Output) -> None:
+    database = ["--timings", tmp_path / "t.db"]
+    with Timings(tmp_path / "t.db") as timings:
+        timings.add("kernel", "egraft:cpu", fingerprint(), "fusion", [1e-3], 1e-3)
+        for key, body in (("own", remembered(fingerprint().digest)), ("other", remembered("there")), ("bad", b"?")):
+            timings.keep_document(key, body)
+    assert egraft("timings", "prune", "--foreign", *database) == 0
+    assert capsys.readouterr().out == "0 records removed, 2 remembered results removed\n"
+    with Timings(tmp_path / "t.db") as timings:
+        assert [timings.document(key) is None for key in ("own", "other", "bad")] == [False, True, True]
+    assert egraft("timings", "prune", "--fingerprint", fingerprint().digest, *database) == 0
+    assert capsys.readouterr().out == "1 record removed, 1 remembered result removed\n"
+
+
+def test_pruning_makes_no_file(tmp_path: Path, capsys: Output) -> None:
+    assert egraft("timings", "prune", "--days", "1", "--timings", tmp_path / "no.db") == 2
+    one_line(capsys, "no.db", "no such file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def damaged_database(path: Path) -> bytes:
+    """Its first page is good, so that it is a database; the others are not."""
+    with Timings(path) as timings:
+        for number in range(200):
+            timings.add(f"key {number}", "t:cpu", Fingerprint.of({"cpu": "here"}), "node", [1e-3], 1e-3)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + b"damaged!" * ((len(whole) - 4096) // 8))
+    return path.read_bytes()
+
+
+def test_looking_at_a_damaged_database_is_an_error_and_leaves_it(tmp_path: Path, capsys: Output) -> None:
+    place = tmp_path / "t.db"
+    found = damaged_database(place)
+    for words in (["show"], ["hash"], ["export", tmp_path / "lines"], ["prune", "--days", "1"]):
+        assert egraft("timings", *words, "--timings", place) == 2
+        one_line(capsys, "t.db", "damaged")
+    assert egraft("timings", "merge", place, "--timings", tmp_path / "new.db") == 2
+    one_line(capsys, "t.db", "damaged")
+    assert place.read_bytes() == found and not (tmp_path / "t.db.damaged").exists()
+
+
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    damaged_database(tmp_path / "t.db")
+    with Timings(":memory:") as timings:
+        timings.add("key", "t:cpu", Fingerprint.of({"cpu": "here"}), "node", [1e-3], 1e-3)
+        (tmp_path / "lines").write_text("\n".join(timings.export_lines()))
+    done = subprocess.run([sys.executable, "-m", "egraft", "timings", "import", tmp_path / "lines", "--timings",
+                           tmp_path / "t.db"], capture_output=True, text=True, check=True)
+    line, = done.stderr.splitlines()
+    assert line.startswith("egraft: warning: timing database ") and "t.db.damaged" in line

@@ -258,6 +258,7 @@ def test_new_constants_of_half_precision_are_rounded_whatever_they_are(factor: f
     assert found.ok is right, found.summary()
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")  # users would read it
 @pytest.mark.skipif(not twins.EXTENDS, reason="longdouble is float64 here")
 @pytest.mark.parametrize(("original", "optimized", "right"), [
     ("t = Reciprocal(x)\n y = Mul(z, t)", "y = Div(z, x)", True),  # 1 / x overflows where x is subnormal
