@@ -113,13 +113,16 @@ def egraft_cpu() -> Fingerprint:
     return Fingerprint.of({**dict(numpy_cpu().fields), **own})
 
 
+SOURCES = (".py", ".c", ".h", ".cpp", ".cuh")
+
+
 def source_of(package: str) -> str:
     """Hash of a package's source files, empty where they cannot be found."""
     spec = find_spec(package)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     hasher = hashlib.sha256()
     for folder in folders:
-        for path in sorted(each for each in Path(folder).rglob("*") if each.suffix in (".py", ".h", ".cpp")):
+        for path in sorted(each for each in Path(folder).rglob("*") if each.suffix in SOURCES):
             hasher.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return hasher.hexdigest()[:16] if folders else ""
 

@@ -6,8 +6,8 @@ connectedness, convexity and the single output hold by construction, and contrac
 no cycle. Movement operators may join whoever else reads them: read through a view they cost nothing, so they are
 computed twice. Those that always are views for a kernel join at once: without them it reads the same elements. A costly
 function of a tensor that is repeated along leading axes stays outside: a kernel would compute it for each copy. A set
-holds at most one matrix product, convolution or pool of windows that overlap, which reads what lies in memory: only
-views join above it.
+holds at most one matrix product, convolution, pool of windows that overlap or Resize, which reads what lies in memory:
+only views join above it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from graphs.operators import find
 from graphs.types import TensorType, Type
 from runtime.codegen.c.elementwise import CHEAP
 from runtime.codegen.c.indexing import GATHERS
-from runtime.codegen.c.lanes import overlaps
+from runtime.codegen.c.lanes import RESIZED, overlaps
 from runtime.codegen.c.product import PRODUCTS
 from runtime.fusion import Group, is_fusable
 from runtime.program import IN_PLACE
@@ -74,7 +74,7 @@ class Grower:
         self.nodes, self.most_nodes = graph.nodes, most_nodes
         self.fusable = {index for index, node in enumerate(graph.nodes) if is_fusable(graph, node)}
         self.products = {index for index in self.fusable
-                         if graph.nodes[index].op in PRODUCTS or overlaps(graph.nodes[index])}
+                         if graph.nodes[index].op in PRODUCTS | RESIZED or overlaps(graph.nodes[index])}
         self.views = {index for index in self.fusable if graph.nodes[index].op in ALWAYS_VIEWS}
         self.movement = {index for index in self.fusable if is_movement(graph.nodes[index])}
         makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}

@@ -19,7 +19,7 @@ from runtime.blas import limited_to
 from runtime.codegen.c import FusedKernel, NotFusable, Packs
 from runtime.codegen.c.check import draws, fault
 from runtime.codegen.c.compiler import identity
-from runtime.codegen.c.lowering import Values
+from runtime.codegen.c.fused import plan_of
 from runtime.execute import Context
 from runtime.fusion import constant_inputs, signature
 from runtime.program import Program
@@ -27,7 +27,7 @@ from runtime.program import Program
 from .budget import TARGET
 
 MOST_CHECKED = 1 << 16  # elements of an input that the check runs on, where sizes can be made smaller
-_SMALL = 5
+_SMALL = (19, 5)  # more than one block of channels, and fewer than one
 LOOK = protocol.Settings(budget=0.12, quick_rounds=7, max_rounds=40)
 
 
@@ -124,21 +124,53 @@ def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequ
 
 
 def _small(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Sizes to check at: as they are if small, else with large ones at 5 everywhere, as far as the body allows.
+    """Sizes to check at: as they are if small, else with large ones made small everywhere, as far as the body allows
+    and the kernel does the same.
 
-    The kernel's text is the same, since it holds no sizes. The innermost size stays: vectors and blocks are cut there.
+    The kernel's text is the same, since it holds no sizes. The innermost size stays: vectors and blocks are cut there;
+    and so do those of constants, which have theirs.
     """
-    found = dict(shapes)
+    found, whole = dict(shapes), _kind(body, shapes)
     largest = max(shapes.values(), key=math.prod, default=())
-    for size in sorted({dim for shape in shapes.values() for dim in shape if dim > _SMALL}, reverse=True):
-        if max(map(math.prod, found.values()), default=0) <= MOST_CHECKED:
-            break
-        if size == largest[-1]:
-            continue
-        tried = {name: tuple(_SMALL if dim == size else dim for dim in shape) for name, shape in found.items()}
-        try:
-            Values.of(body, tried, {})
-        except (NotFusable, EgraftError):  # another size in the body depends on this one
-            continue
-        found = tried
-    return found
+    held = {largest[-1] if largest else 0, *_fixed(body)}
+    for small in _SMALL:
+        for size in sorted({dim for shape in found.values() for dim in shape if dim > small} - held, reverse=True):
+            if max(map(math.prod, found.values()), default=0) <= MOST_CHECKED:
+                break
+            tried = {name: tuple(small if dim == size else dim for dim in shape) for name, shape in found.items()}
+            try:
+                if _kind(body, tried) == whole:
+                    found = tried
+            except (NotFusable, EgraftError):  # another size in the body depends on this one
+                continue
+    return found if _fits(body, found) else dict(shapes)
+
+
+def _fits(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether the nodes run at these sizes: types alone do not tell that a bias is as long as it has to be."""
+    try:
+        with np.errstate(all="ignore"):
+            Program(body, Context.of(body)).run(next(iter(draws(body, shapes)))[1])
+    except (EgraftError, ValueError):
+        return False
+    return True
+
+
+def _fixed(body: Graph) -> set[int]:
+    """Sizes of what the body holds."""
+    sizes = {dim for constant in body.constants.values() for dim in constant.shape}
+    for node in body.nodes:
+        parts = node.attrs.get("split")
+        if isinstance(parts, tuple):
+            sizes |= {sum(parts), *parts}
+    return sizes
+
+
+def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, ...]:
+    """What parts of the engine a kernel uses at these sizes."""
+    plan = plan_of(body, shapes)
+    made = plan.product
+    if made is None:
+        return ()
+    operands = made.operands
+    return made.turned, type(operands.lanes), operands.image is None, bool(made.padding), made.then is None

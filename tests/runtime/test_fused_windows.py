@@ -1,4 +1,4 @@
-"""Windows over the planes of many channels in the engine (`runtime/codegen/c/lanes.py`), beside the formula of ONNX."""
+"""Planes of many channels in the engine (`runtime/codegen/c/lanes.py`) beside the formulas of ONNX."""
 
 from itertools import product
 
@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from onnx import load_model_from_string
+from onnx.reference import ReferenceEvaluator
 
 from graphs.ir import Graph
+from graphs.onnx_io import proto_bytes
 from graphs.text import parse_graph
-from runtime.codegen.c import FusedKernel, Packs, fused, native, tiles, unavailable
+from runtime.codegen.c import FusedKernel, NotFusable, Packs, fused, native, tiles, unavailable
 from runtime.codegen.c.check import fault
 from search.fusions.enumerate import enumerate_groups
 
@@ -130,6 +133,7 @@ PLANTED = {
     "the last channels are not written": ("const eg_index channels = eg_least(rows - row, EG_VL);",
                                           "const eg_index channels = rows - row < EG_VL ? rows - row - 1 : EG_VL;"),
     "the last places are written to the first": ("memcpy(to + i * step + p, &v[i]", "memcpy(to + i * step, &v[i]"),
+    "a line is mixed of the wrong places": ("deep[i] * high + lines[j] - low", "deep[i] * high + lines[0] - low"),
 }
 
 
@@ -143,9 +147,47 @@ def test_the_check_finds_a_planted_fault(name: str, monkeypatch: pytest.MonkeyPa
     for module in (tiles, fused):
         monkeypatch.setattr(module, "engine", lambda: faulty)
     shapes = {"x": (1, 37, 9, 10), "w": (37, 1, 3, 3)}
-    graph = graph_of([f"{each}: float32{list(shape)}" for each, shape in shapes.items()],
-                     "p = Conv(x, w, group=37, pads=[1, 1, 1, 1]); y = Relu(p)")
+    nodes = "p = Conv(x, w, group=37, pads=[1, 1, 1, 1]); y = Relu(p)"
+    if "mixed" in name:
+        shapes, nodes = {"x": (1, 37, 9, 10)}, 'y = Resize(x, scales=[1.0, 1.0, 2.0, 2.0], mode="linear")'
+    graph = graph_of([f"{each}: float32{list(shape)}" for each, shape in shapes.items()], nodes)
     assert fault(FusedKernel(graph), shapes) is not None
+
+
+RESIZED = {
+    "twice as large": ([2, 9, 12, 13], 'scales=[1.0, 1.0, 2.0, 2.0], mode="linear"'),
+    "corners": ([1, 16, 8, 5], 'sizes=[1, 16, 20, 9], mode="linear", coordinate_transformation_mode="align_corners"'),
+    "nearest": ([2, 17, 10, 7], 'scales=[1.0, 1.0, 2.0, 3.0], coordinate_transformation_mode="asymmetric", '
+                                'nearest_mode="floor"'),
+    "cubic": ([1, 9, 9, 11], 'scales=[1.0, 1.0, 2.5, 0.5], mode="cubic"'),
+    "smaller": ([1, 9, 9, 11], 'sizes=[1, 9, 5, 20], mode="linear", antialias=1'),
+    "one axis": ([1, 20, 200, 30], 'scales=[1.0, 1.0, 1.0, 1.7], mode="linear"'),
+    "one dimension": ([1, 17, 50], 'scales=[1.0, 1.0, 3.0], mode="linear"'),
+    "three dimensions": ([1, 9, 5, 9, 11], 'scales=[1.0, 1.0, 2.0, 2.0, 1.5], mode="linear"'),
+    "to one plane": ([1, 9, 5, 9, 11], 'scales=[1.0, 1.0, 0.2, 1.0, 2.0], mode="linear"'),
+    "in parts": ([1, 9, 300, 211], 'scales=[1.0, 1.0, 0.5, 1.0], mode="linear"'),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_planes_are_resized(name: str, threads: int) -> None:
+    shape, attrs = RESIZED[name]
+    graph = graph_of([f"x: float32{shape}"], f"p = Resize(x, {attrs}); y = Neg(p)")
+    kernel = FusedKernel(graph)
+    assert fault(kernel, {"x": tuple(shape)}) is None
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    (want,) = ReferenceEvaluator(load_model_from_string(proto_bytes(graph))).run(None, {"x": x})
+    (found,) = kernel(x, threads=threads)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    assert kernel.plan(x).product is not None
+
+
+@pytest.mark.parametrize("attrs", ['sizes=[1, 20, 9, 9], mode="linear"', 'scales=[1.0, 2.0, 1.0, 1.0], mode="linear"'])
+def test_other_axes_than_those_of_planes_are_not_resized_here(attrs: str) -> None:
+    graph = graph_of(["x: float32[1, 10, 9, 9]"], f"y = Resize(x, {attrs})")
+    with pytest.raises(NotFusable, match="other axes"):
+        FusedKernel(graph).plan(np.zeros((1, 10, 9, 9), np.float32))
 
 
 def test_a_pool_of_overlapping_windows_is_the_only_product_of_its_set() -> None:

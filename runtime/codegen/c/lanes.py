@@ -1,4 +1,4 @@
-"""Windows over the planes of many channels, each on its own: convolutions of as many groups as channels, and pools.
+"""Planes of many channels, each on its own: convolutions of as many groups as channels, pools, and resizing.
 
 The engine has a channel in each place of a vector (`native/lanes.h`).
 """
@@ -13,13 +13,15 @@ from math import prod
 import numpy as np
 
 from graphs.ir import Node
+from runtime.kernels._resampling import ResizedAxis, resized, upsampling
 from runtime.kernels._windows import Windows
 
 from .. import address
 
 LEAST_CHANNELS = 8  # for which half of a vector may be empty
 _DIMENSIONS = 3
-_SUMS, _MAXIMA, _MEANS = range(3)
+_SUMS, _MAXIMA, _MEANS, _MIXED = range(4)
+RESIZED = frozenset({"Resize", "Upsample"})
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,61 @@ class Lanes:
         reach = (windows.kernel[axis] - 1) * windows.dilations[axis] + 1
         whole = axis == 1 and windows.kernel[0] > 1  # places in the room depend on all of its lines
         return [self.kind, *self.sizes, *windows.begins, *self.room, *windows.counts, *windows.strides, axis, reach,
-                whole, self.taps.ctypes.data, 0 if self.counted is None else self.counted.ctypes.data]
+                whole, self.taps.ctypes.data, _address(self.counted), *[0] * (3 * _DIMENSIONS)]
+
+
+@dataclass(frozen=True)
+class Resized:
+    """Planes of `sizes` that are resized to `counts`: along each axis as many places are mixed as `places` has for each
+    result, by `factors`; without those it is one place as it is."""
+
+    sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+    places: tuple[np.ndarray, ...]
+    factors: tuple[np.ndarray | None, ...]
+
+    @property
+    def elements(self) -> int:
+        """That a result is mixed from."""
+        return prod(each.shape[1] for each in self.places)
+
+    def words(self) -> list[int]:
+        """As the engine reads it; addresses are those of arrays that this object keeps."""
+        return [_MIXED, *self.sizes, *[0] * _DIMENSIONS, *self.sizes, *self.counts, *[1] * _DIMENSIONS,
+                0 if self.counts[0] > 1 else 1, 1, self.counts[0] == 1 < self.sizes[0], 0, 0,
+                *(each.shape[1] for each in self.places), *map(_address, self.places), *map(_address, self.factors)]
+
+
+def _address(array: np.ndarray | None) -> int:
+    return 0 if array is None else array.ctypes.data
+
+
+def of_resize(node: Node, shape: tuple[int, ...]) -> Resized | None:
+    """That of a Resize or Upsample of planes; None where other axes change, parts are cut out, or channels are few."""
+    if shape[1] < LEAST_CHANNELS or not 3 <= len(shape) <= 2 + _DIMENSIONS:
+        return None
+    try:
+        whole, axes = resized(upsampling(node.attrs) if node.op == "Upsample" else node.attrs, shape)
+    except NotImplementedError:
+        return None
+    if 0 in whole or whole[:2] != shape[:2] or any(each.axis < 2 or each.outside is not None for each in axes):
+        return None
+    missing = (1,) * (2 + _DIMENSIONS - len(shape))
+    changed = {each.axis: each for each in axes}
+    mixes = [*[_mix(None, 1)] * len(missing), *(_mix(changed.get(axis), shape[axis]) for axis in range(2, len(shape)))]
+    places, factors = zip(*mixes)
+    return Resized(missing + shape[2:], missing + tuple(whole[2:]), places, factors)
+
+
+def _mix(axis: ResizedAxis | None, size: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Places and factors of each result; places of no weight anywhere are left out, as NumPy's operator does it."""
+    if axis is None:
+        return np.arange(size, dtype=np.int64)[:, None], None
+    places = np.clip(axis.indices, 0, size - 1)
+    if axis.weights is None:
+        return np.ascontiguousarray(places.T), None
+    kept = axis.weights.any(axis=1)
+    return np.ascontiguousarray(places[kept].T), np.ascontiguousarray(axis.weights[kept].T.astype(np.float32))
 
 
 def of_convolution(node: Node, shape: tuple[int, ...], weights: tuple[int, ...], maps: int) -> Lanes | None:

@@ -25,7 +25,8 @@ from .. import address
 from ..scalar import Scalar
 from .views import ZERO, Coordinate, Domain, NotFusable, View, broadcast, digits, loops_of
 
-FAMILIES = ("elementwise", "indexing", "losses", "movement", "normalization", "pooling", "product", "reduction")
+FAMILIES = ("elementwise", "indexing", "losses", "movement", "normalization", "pooling", "product", "reduction",
+            "resampling")
 DTYPES = frozenset({"float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
                     "bool", "float16", "bfloat16"})  # fmt: skip
 # Each operator's result is rounded, as without fusion; inside of an operator, and in sums, there are floats of 32 bits.

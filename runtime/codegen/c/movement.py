@@ -73,7 +73,7 @@ def _concat(lowering: Lowering, node: Node, output: int, view: View) -> int:
             inside: Coordinate = place.scaled(1, -first) if size != 1 else ZERO
             return lowering.value(name, (*view[:axis], inside, *view[axis + 1:]))
         first += size
-    raise AssertionError("a place outside of a Concat")
+    raise NotFusable("a Concat that is smaller than what reads it: sizes that do not fit")
 
 
 LOWERINGS: dict[str, Lower] = {

@@ -13,7 +13,7 @@ from graphs.ir import Node
 from graphs.operators._windows import SAME, explicit_pads, per_axis, window_count
 
 from .. import address
-from .lanes import Lanes, of_convolution, of_pool
+from .lanes import RESIZED, Lanes, Resized, of_convolution, of_pool, of_resize
 from .lowering import Lowering, Values
 from .views import Coordinate, Cut, Domain, NotFusable, Refine, View
 
@@ -60,7 +60,8 @@ class Image:
 @dataclass(frozen=True)
 class Operands:
     """C[m, n] = sum of A[m, k] B[k, n] for each batch; `starts` of the batches and `step` of the rows are C's. With
-    `lanes` row m of C are windows over plane m of B, which row m of A are the weights of; a pool has none."""
+    `lanes` row m of C are windows over plane m of B, which row m of A are the weights of; pools, and planes that are
+    resized, have none."""
 
     left: Operand
     right: Operand
@@ -70,7 +71,7 @@ class Operands:
     starts: tuple[int, ...]
     step: int
     image: Image | None = None
-    lanes: Lanes | None = None
+    lanes: Lanes | Resized | None = None
 
     def exchanged(self) -> Operands:
         """The same sums with B^T as A and A^T as B, where C is turned around."""
@@ -84,11 +85,11 @@ class Operands:
 
 
 def operands_of(values: Values, node: Node) -> Operands:
-    """Those of a MatMul, Gemm, Conv or pool. Raises NotFusable."""
+    """Those of a MatMul, Gemm, Conv, pool or Resize. Raises NotFusable."""
     if node.op == "Conv":
         return _conv(values, node)
-    if node.op in POOLS:
-        return _pool(values, node)
+    if node.op in POOLS | RESIZED:
+        return _planes(values, node)
     (a, start_a, strides_a), (b, start_b, strides_b) = (_read(values, name) for name in node.inputs[:2])
     shape_a, shape_b = (values.shapes[name] for name in node.inputs[:2])
     if len(shape_a) < 2 or len(shape_b) < 2:
@@ -159,18 +160,18 @@ def _conv(values: Values, node: Node) -> Operands:
         maps, n, depth, tuple((b * group + g) * maps * n for b, g in batches), n, image)
 
 
-def _pool(values: Values, node: Node) -> Operands:
+def _planes(values: Values, node: Node) -> Operands:
     x, start, strides = _read(values, node.inputs[0])
-    shape = values.shapes[node.inputs[0]]
+    shape = tuple(values.shapes[node.inputs[0]])
     if any(size != 1 and one != other for size, one, other in zip(shape, strides, address.contiguous(shape))):
-        raise NotFusable("a pool whose input is not row-major")
-    lanes = of_pool(node, tuple(shape))
+        raise NotFusable(f"{node.op} of what is not row-major")
+    lanes = of_pool(node, shape) if node.op in POOLS else of_resize(node, shape)
     if lanes is None:
         raise NotFusable("a pool with negative padding, or a window of nothing")
     return _windows(lanes, Operand(x, start, 0, 0, (0,) * shape[0]), x, start, values.shapes[node.outputs[0]])
 
 
-def _windows(lanes: Lanes, weights: Operand, image: str, start: int, whole: Sequence[int]) -> Operands:
+def _windows(lanes: Lanes | Resized, weights: Operand, image: str, start: int, whole: Sequence[int]) -> Operands:
     images, maps, n = whole[0], whole[1], prod(whole[2:])
     planes, own = (tuple(number * maps * size for number in range(images)) for size in (prod(lanes.sizes), n))
     return Operands(weights, Operand(image, start, 0, 0, planes), maps, n, lanes.elements, own, n, lanes=lanes)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from graphs.ir import Graph, Node
 from graphs.operators import find
 
-from .lanes import overlaps
+from .lanes import RESIZED, overlaps
 from .reduction import LOWERINGS
 
 
@@ -20,7 +20,8 @@ def cuts(graph: Graph) -> Iterator[tuple[str, Graph, Graph]]:
     computes it and the graph that goes on from there, which has the operand as its last input."""
     makers = graph.producers()
     for node in reversed(graph.nodes):
-        name = node.inputs[0] if node.op in LOWERINGS or node.op == "Conv" or overlaps(node) else ""
+        reads_image = node.op == "Conv" or node.op in RESIZED or overlaps(node)
+        name = node.inputs[0] if node.op in LOWERINGS or reads_image else ""
         if name not in makers:
             continue
         first, rest = _needed(graph, [name], ()), _needed(graph, graph.outputs, (name,))

@@ -1,9 +1,10 @@
 // Windows that slide over the planes of many channels, a channel in each place of a vector: sums of products with weights
-// of its own (a depthwise convolution), maxima and means (pools).
+// of its own (a depthwise convolution), maxima and means (pools). And planes that are resized: along each axis some places
+// are mixed.
 //
 // Planes are turned around into a room in which the channels of a place lie beside each other, with the padding; so are
 // the results when they are done. A window is as cheap wherever it begins then, and planes may be as small as they like.
-enum { EG_SUMS, EG_MAXIMA, EG_MEANS };
+enum { EG_SUMS, EG_MAXIMA, EG_MEANS, EG_MIXED };
 
 // Sizes are those of three dimensions. `room`: of a plane with its padding.
 typedef struct {
@@ -12,6 +13,9 @@ typedef struct {
   eg_index axis, reach, whole;  // parts are computed along axis 0 or 1, of which a window reaches over so much; or none
   const eg_index* taps;         // the places of a window's elements in the room
   const float* counted;         // of means: elements of each window
+  eg_index mixed[3];            // how many places are mixed along each axis,
+  const eg_index* places[3];    // which, for each of `counts`,
+  const float* factors[3];      // and by how much; NULL for one place as it is
 } eg_lanes;
 
 static eg_index eg_plane(const eg_lanes* job) { return job->sizes[0] * job->sizes[1] * job->sizes[2]; }
@@ -27,10 +31,32 @@ static eg_index eg_reached(const eg_lanes* job, eg_index windows) {
   return windows == job->counts[job->axis] ? job->room[job->axis] : eg_least(last, job->room[job->axis]);
 }
 
+// The places of the axis that results [first, first + count) are mixed from: the first one, and how many.
+static eg_index eg_mixed_from(const eg_lanes* job, eg_index first, eg_index count, eg_index* length) {
+  const eg_index* const places = job->places[job->axis] + first * job->mixed[job->axis];
+  eg_index low = places[0], high = low;
+  for (eg_index i = 1; i < count * job->mixed[job->axis]; ++i) {
+    low = eg_least(low, places[i]);
+    high = places[i] > high ? places[i] : high;
+  }
+  *length = high + 1 - low;
+  return low;
+}
+
 // Elements of the room for so many windows along the axis, and of their results.
 static eg_index eg_windows_room(const eg_lanes* job, eg_index windows, eg_index columns) {
-  const eg_index across = job->axis ? job->room[0] : job->room[1];
-  return (eg_reached(job, windows) * across * job->room[2] + columns + EG_VL) * EG_VL;
+  const eg_index across = job->axis ? job->room[0] : job->room[1], count = job->counts[job->axis];
+  eg_index length = eg_reached(job, windows), line = 0;
+  if (job->kind == EG_MIXED) {
+    line = job->room[2];
+    length = 0;
+    for (eg_index first = 0; first < count; first += windows) {
+      eg_index own;
+      eg_mixed_from(job, first, eg_least(windows, count - first), &own);
+      length = own > length ? own : length;
+    }
+  }
+  return (length * across * job->room[2] + line + columns + EG_VL) * EG_VL;
 }
 
 // Rows of `line` elements of some channels; rows of the room are `apart` vectors apart. Nothing is read from `end` on.
@@ -172,19 +198,83 @@ static void eg_slide_lines(const eg_lanes* job, const float* room, eg_index wind
     }
 }
 
+// A product that is rounded before it is added: by chance sums of rounded numbers are zeros, which have no other sign then.
+#if defined(__x86_64__) || defined(__i386__)
+#define EG_ROUNDED(vector) __asm__("" : "+x"(vector))
+#elif defined(__aarch64__)
+#define EG_ROUNDED(vector) __asm__("" : "+w"(vector))
+#else
+#define EG_ROUNDED(vector) (void)(vector)
+#endif
+
+EG_INLINE void eg_mix(eg_index taps, const float* from, const eg_index* places, const float* factors, float* to) {
+  eg_vector sum = *(const eg_vector*)(from + places[0] * EG_VL);
+  if (factors) sum *= factors[0];
+  EG_ROUNDED(sum);
+  for (eg_index t = 1; t < taps; ++t) {
+    eg_vector own = factors[t] * *(const eg_vector*)(from + places[t] * EG_VL);
+    EG_ROUNDED(own);
+    sum += own;
+  }
+  *(eg_vector*)to = sum;
+}
+
+// A line of the room that is mixed along the first two axes: `z` and `y` are those of the result.
+static const float* eg_mixed_line(const eg_lanes* job, const float* room, eg_index high, eg_index low, eg_index z,
+                                  eg_index y, float* line) {
+  const eg_index taps[2] = {job->mixed[0], job->mixed[1]}, width = job->room[2];
+  const eg_index *const deep = job->places[0] + z * taps[0], *const lines = job->places[1] + y * taps[1];
+  for (eg_index i = 0; i < taps[0]; ++i)
+    for (eg_index j = 0; j < taps[1]; ++j) {
+      const eg_index place = job->axis ? deep[i] * high + lines[j] - low : (deep[i] - low) * high + lines[j];
+      const float* const from = room + place * width * EG_VL;
+      if (!job->factors[0] && !job->factors[1]) return from;
+      const float factor = (job->factors[0] ? job->factors[0][z * taps[0] + i] : 1.0f) *
+                           (job->factors[1] ? job->factors[1][y * taps[1] + j] : 1.0f);
+      for (eg_index x = 0; x < width; ++x) {
+        eg_vector own = factor * *(const eg_vector*)(from + x * EG_VL);
+        EG_ROUNDED(own);
+        if (i + j) own += *(const eg_vector*)(line + x * EG_VL);
+        *(eg_vector*)(line + x * EG_VL) = own;
+      }
+    }
+  return line;
+}
+
+static void eg_mixed_lines(const eg_lanes* job, const float* room, eg_index high, eg_index low, eg_index first,
+                           eg_index windows, float* line, float* to) {
+  const eg_index taps = job->mixed[2], width = job->counts[2];
+  for (eg_index z = 0; z < (job->axis ? job->counts[0] : windows); ++z)
+    for (eg_index y = 0; y < (job->axis ? windows : job->counts[1]); ++y) {
+      const float* const from = eg_mixed_line(job, room, high, low, job->axis ? z : first + z,
+                                              job->axis ? first + y : y, line);
+      for (eg_index x = 0; x < width; ++x, to += EG_VL)
+        if (taps == 2)
+          eg_mix(2, from, job->places[2] + 2 * x, job->factors[2] + 2 * x, to);
+        else
+          eg_mix(taps, from, job->places[2] + taps * x, job->factors[2] ? job->factors[2] + taps * x : 0, to);
+    }
+}
+
 // Results of `rows` channels at [column, column + columns): whole lines along the axis.
 static void eg_slid(const eg_lanes* job, const float* image, const float* end, eg_index rows, const float* weights,
                     eg_index k, eg_index column, eg_index columns, float* c, eg_index step, float* room) {
   const eg_index line = job->axis ? job->counts[2] : job->counts[1] * job->counts[2], windows = columns / line;
-  const eg_index first = column / line * job->strides[job->axis], length = eg_reached(job, windows);
+  const int mixed = job->kind == EG_MIXED;
+  eg_index first = column / line * job->strides[job->axis], length = eg_reached(job, windows);
+  if (mixed) first = eg_mixed_from(job, column / line, windows, &length);
   const eg_index elements = length * (job->axis ? job->room[0] : job->room[1]) * job->room[2] * EG_VL;
   const float fill = job->kind == EG_MAXIMA ? -__builtin_inff() : 0.0f;
-  float* const to = room + elements;
-  for (eg_index i = 0; i < elements; ++i) room[i] = fill;
+  float *const mixing = room + elements, *const to = mixing + (mixed ? job->room[2] * EG_VL : 0);
+  if (!mixed)
+    for (eg_index i = 0; i < elements; ++i) room[i] = fill;
   for (eg_index row = 0; row < rows; row += EG_VL) {
     const eg_index channels = eg_least(rows - row, EG_VL);
     eg_lanes_in(job, image + row * eg_plane(job), end, channels, first, first + length, room);
-    eg_slide_lines(job, room, windows, weights + row * k, k, to);
+    if (mixed)
+      eg_mixed_lines(job, room, job->axis ? length : job->room[1], first, column / line, windows, mixing, to);
+    else
+      eg_slide_lines(job, room, windows, weights + row * k, k, to);
     if (job->kind == EG_MEANS)
       for (eg_index i = 0; i < columns; ++i) *(eg_vector*)(to + i * EG_VL) /= job->counted[column + i];
     eg_turn_out(to, columns, channels, c + row * step, step);
