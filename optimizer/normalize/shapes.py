@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 
 import numpy as np
 
@@ -11,10 +12,13 @@ from graphs.dims import is_static
 from graphs.inference import contents
 from graphs.ir import Graph, Node
 from graphs.operators import RUNTIME, Contents, available, find
+from graphs.operators._resampling import resized_axes
 from graphs.types import TensorType
 from graphs.versions import write_node
 from rules.form import spell_reshape
 
+CROPS = "tf_crop_and_resize"
+_HAS_AXES = 18  # the version of Resize
 
 def resolve_shapes(graph: Graph) -> list[str]:
     """Replace known integer values by constants, and runtime shape inputs by attributes where they can be stated."""
@@ -80,6 +84,8 @@ def _statable(graph: Graph, node: Node, name: str, source: str, found: Contents 
         return None
     if node.op == "Expand" and name == "shape":
         return _expand(graph, node, found)
+    if node.op == "Resize" and name == "sizes":
+        return _resize(graph, node, found)
     if not all(map(is_static, found)):
         return None
     type_ = graph.type_of(source)
@@ -130,6 +136,30 @@ def _expand(graph: Graph, node: Node, found: Contents) -> dict[str, object] | No
         else:
             return None
     return {"shape": tuple(spelled)}
+
+
+def _resize(graph: Graph, node: Node, found: Contents) -> dict[str, object] | None:
+    """Sizes of the axes that change, where these are known; before opset 18, which has no axes, their exact ratios."""
+    if all(map(is_static, found)):
+        return {"sizes": tuple(int(item) for item in found)}  # type: ignore[arg-type]
+    data, attrs = graph.type_of(node.inputs[0]), node.attrs
+    plain = attrs["keep_aspect_ratio_policy"] == "stretch" and attrs["roi"] is None
+    if data is None or data.shape is None or not plain or attrs["coordinate_transformation_mode"] == CROPS:
+        return None
+    axes = resized_axes(attrs["axes"], len(data.shape))
+    changed = [(axis, data.shape[axis], size) for axis, size in zip(axes, found) if data.shape[axis] != size]
+    if not all(isinstance(before, int) and isinstance(after, int) and before > 0 for _, before, after in changed):
+        return None
+    if node.version >= _HAS_AXES:
+        ordered = {axis: int(after) for axis, _, after in changed}  # type: ignore[arg-type]
+        return {"axes": tuple(ordered), "sizes": tuple(ordered.values())} if ordered else None
+    scales = [1.0] * len(data.shape)
+    for axis, before, after in changed:
+        ratio = np.float32(after) / np.float32(before)  # type: ignore[arg-type]
+        if Fraction(float(ratio)) != Fraction(int(after), int(before)):  # type: ignore[arg-type]
+            return None
+        scales[axis] = float(ratio)
+    return {"scales": tuple(scales), "sizes": None}
 
 
 def _has_allowzero(graph: Graph) -> bool:

@@ -324,6 +324,25 @@ def test_expand_to_the_shape_of_another() -> None:
     normalized(graph, {"n": 1})
 
 
+RESIZE = ("s = Shape(x) i = constant int64[2] [0, 1] b = Gather(s, i, axis=0) h = constant int64[2] [{}] "
+          "k = Concat(b, h, axis=0) y = Resize(x, , , k, sizes=runtime, mode=\"linear\")")
+
+
+@pytest.mark.parametrize(("sizes", "opset", "attrs"), [
+    ("8, 6", 17, {"scales": (1.0, 1.0, 2.0, 1.0), "axes": None, "sizes": None}),
+    ("9, 6", 17, {"scales": (1.0, 1.0, 2.25, 1.0), "axes": None, "sizes": None}),
+    ("8, 7", 17, {"sizes": RUNTIME}),
+    ("9, 7", 19, {"axes": (2, 3), "sizes": (9, 7), "scales": None}),
+    ("4, 7", 19, {"axes": (3,), "sizes": (7,), "scales": None}),
+])
+def test_a_resize_of_planes_has_no_sizes_at_run_time(sizes: str, opset: int, attrs: dict[str, object]) -> None:
+    """Whatever the batch; before opset 18 only ratios that a float holds exactly say the same."""
+    graph = text("x: float32[n, 3, 4, 6]", "y", RESIZE.format(sizes), opset=opset)
+    (*_, last) = normalized(graph, {"n": 2}).nodes
+    normalized(graph, {"n": 1})
+    assert {name: last.attrs[name] for name in attrs} == attrs
+
+
 @pytest.mark.parametrize(("target", "allow"), [("[0, 3]", 1), ("[0, 0]", 0), ("[3, 0]", 1)])
 def test_allowzero(target: str, allow: int) -> None:
     shape = "[0, 3]" if allow else "[2, 3]"
