@@ -21,6 +21,7 @@ from .blas import limited_to
 from .execute import FUSED_DOMAIN, Context, Hooks
 from .order import in_order, memory_order
 from .program import Program, detached
+from .settled import precomputed
 
 if TYPE_CHECKING:
     from .cuda.device import Device
@@ -98,6 +99,7 @@ class Session:
         else:
             from .feeds import default_sizes
 
+            graph = precomputed(graph) if hooks is None else graph
             order = memory_order(graph, default_sizes(graph)) if hooks is None else None
             self.program = Program(in_order(graph, order) if order else graph, context)
             fused = sum(node.domain == FUSED_DOMAIN for each in graph.walk() for node in each.nodes)

@@ -7,15 +7,18 @@ it has seen gives what it gave then. Nothing is inferred about sizes: what a nod
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from graphs.constants import Constant
+from graphs.errors import EgraftError
 from graphs.ir import Graph, Node, is_fused
 from graphs.operators import is_pure
+from graphs.types import TensorType
 
-from .execute import NodeFunction
+from .execute import NodeFunction, evaluate
 
 MOST_BYTES = 1 << 18  # of one result that is kept; larger ones are computed each time
 MOST_KEPT = 8  # results of one node
@@ -33,6 +36,49 @@ def settled_nodes(graph: Graph) -> set[int]:
             found.add(place)
             known.update(node.outputs)
     return found
+
+
+def precomputed(graph: Graph) -> Graph:
+    """The graph with what depends on constants alone computed beforehand, so that joined weights are packed like others.
+
+    Results that take more than twice the memory of what they are computed from stay as they are (a compressed or
+    repeated constant is meant to), and so do those that cannot be computed: they fail when they are asked for.
+    """
+    known = {name: constant for name, constant in graph.constants.items() if name not in graph.inputs}
+    made: dict[int, dict[str, Constant]] = {}
+    for place, node in enumerate(graph.nodes):
+        if not (node.uses and all(name in known for name in node.uses) and is_pure(node)) \
+                or (node.holds_graphs and not is_fused(node)) or not set(graph.outputs).isdisjoint(node.outputs):
+            continue
+        found = _computed(graph, node, known)
+        if found is not None:
+            made[place] = found
+            known.update(found)
+    if not made:
+        return graph
+    result = graph.copy()
+    result.nodes = [node for place, node in enumerate(graph.nodes) if place not in made]
+    result.constants.update({name: constant for each in made.values() for name, constant in each.items()})
+    read = {name for node in result.nodes for name in node.uses} | {*graph.inputs, *graph.outputs}
+    result.constants = {name: constant for name, constant in result.constants.items() if name in read}
+    return result
+
+
+def _computed(graph: Graph, node: Node, known: Mapping[str, Constant]) -> dict[str, Constant] | None:
+    operands = [known[name] if name else None for name in node.inputs]
+    try:
+        values = evaluate(node, [None if each is None else each.array for each in operands], model=graph)
+    except EgraftError:
+        return None
+    found: dict[str, Constant] = {}
+    for name, value in zip(node.outputs, values):
+        if name and not isinstance(value, np.ndarray):
+            return None
+        if name:
+            type_ = graph.type_of(name)
+            found[name] = Constant.of(value, type_.dtype if isinstance(type_, TensorType) else None)
+    size = sum(each.nbytes for each in operands if each is not None)
+    return found if sum(each.nbytes for each in found.values()) <= 2 * size + MOST_BYTES else None
 
 
 def remembering(node: Node, function: NodeFunction, constants: Collection[int] = ()) -> NodeFunction:

@@ -114,23 +114,29 @@ typedef struct {
   eg_index step;  // of the rows of c
   const eg_index* places;
   eg_index elements;
-  int *subnormal, lifted;  // where it is told that there are such numbers (or NULL); whether they are meant alone
+  // Subnormal numbers: where it is told that A or B has some (or NULL), of which of both only they are meant (or none),
+  // and where it is told that the other one is not as it has to be then.
+  int *subnormal, lifted, *unfit;
+  int again;  // it is computed once more: rows of A that are packed now are not for other tiles
 } eg_tile;
+enum { EG_LEFT, EG_RIGHT, EG_NEITHER };
 
 #define EG_SLACK (2 * EG_NR)  // elements that copies of whole vectors may write beyond the last panel
 
-static void eg_look(const eg_tile* tile, float* packed, eg_index count) {
-  if (tile->lifted)
+static void eg_look(const eg_tile* tile, int side, float* packed, eg_index count) {
+  if (tile->lifted == side)
     eg_lift(packed, count);
+  else if (tile->lifted != EG_NEITHER)
+    *tile->unfit |= !eg_is_plain(packed, count);
   else if (tile->subnormal && eg_has_subnormal(packed, count))
-    *tile->subnormal = 1;
+    tile->subnormal[side] = 1;
 }
 
 // Rows [first, first + depth) of k of the tile's A as panels.
 static void eg_left(const eg_product* job, const eg_tile* tile, eg_index first, eg_index depth, float* room) {
   if (!job->turned) {
     eg_pack_left(tile->a + first * job->a_column, job->a_row, job->a_column, tile->rows, depth, tile->height, room);
-    eg_look(tile, room, eg_parts_of(tile->rows, tile->height) * tile->height * depth);
+    eg_look(tile, EG_LEFT, room, eg_parts_of(tile->rows, tile->height) * tile->height * depth);
     return;
   }
   float* const start = room;
@@ -142,7 +148,7 @@ static void eg_left(const eg_product* job, const eg_tile* tile, eg_index first, 
     else
       eg_gather(EG_NV, tile->a, tile->elements, places, positions, depth, rows, tile->height, room);
   }
-  eg_look(tile, start, room - start);
+  eg_look(tile, EG_LEFT, start, room - start);
 }
 
 // Panel `j` of the tile's B, rows [first, first + depth).
@@ -155,7 +161,7 @@ static const float* eg_right(const eg_product* job, const eg_tile* tile, eg_inde
               panel);
   else
     eg_pack_right(tile->b + column * job->b_column, job->b_row, job->b_column, first, depth, width, panel);
-  eg_look(tile, panel, depth * EG_NR);
+  eg_look(tile, EG_RIGHT, panel, depth * EG_NR);
   return panel;
 }
 
@@ -172,13 +178,13 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
   const int whole = job->column_tiles > 1;
   float *const panel = (float*)eg_own(job, 0), *const room = job->a_packed ? NULL : (float*)eg_own(job, job->left_at);
   if (room) {
-    if (whole && (packed_serial != job->serial || packed_tile != same || tile->lifted)) {
+    if (whole && (packed_serial != job->serial || packed_tile != same || tile->again)) {
       eg_left(job, tile, 0, job->k, room);
-      packed_subnormal = tile->subnormal && *tile->subnormal;
+      packed_subnormal = tile->subnormal && tile->subnormal[EG_LEFT];
     } else if (whole && packed_subnormal) {
-      *tile->subnormal = 1;
+      tile->subnormal[EG_LEFT] = 1;
     }
-    packed_serial = tile->lifted ? -1 : job->serial;
+    packed_serial = tile->again ? -1 : job->serial;
     packed_tile = same;
   }
   for (eg_index block = 0; block < blocks; ++block) {
@@ -191,7 +197,8 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
       if (job->b_packed)
         next = j + EG_NR < tile->columns ? right + job->k * EG_NR : eg_right(job, tile, 0, first + depth, 0, panel);
       eg_panel(room ? room : tile->a, height, tile->rows, alone ? depth : job->k, alone ? 0 : first, depth, right,
-               eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next, tile->lifted);
+               eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next,
+               tile->lifted != EG_NEITHER);
     }
   }
 }
@@ -303,6 +310,31 @@ static __attribute__((noinline)) void eg_products(const eg_product* job, const e
     eg_sums(job, tile);
 }
 
+static void eg_multiplied(const eg_product* job, eg_tile* tile) {
+  int subnormal[2] = {0, 0}, unfit = 0;
+  tile->lifted = EG_NEITHER;
+  tile->subnormal = NULL;
+  tile->again = 0;
+  const int looks = job->plain || (!job->a_packed && !job->b_packed);
+  if (EG_FLUSHES && looks && !job->lanes && !eg_is_direct(job)) {
+    const eg_state before = eg_flushing();
+    tile->subnormal = subnormal;
+    eg_products(job, tile);
+    eg_as_before(before);
+    if (!subnormal[EG_LEFT] && !subnormal[EG_RIGHT]) return;
+    tile->again = 1;
+    if (!subnormal[EG_LEFT] || !subnormal[EG_RIGHT]) {
+      tile->lifted = subnormal[EG_LEFT] ? EG_LEFT : EG_RIGHT;
+      tile->unfit = &unfit;
+      eg_products(job, tile);
+      if (!unfit) return;
+    }
+    tile->lifted = EG_NEITHER;
+    tile->subnormal = NULL;
+  }
+  eg_products(job, tile);
+}
+
 static void eg_compute(void* work, eg_index number) {
   const eg_product* const job = work;
   const eg_index column_tile = number % job->column_tiles, row_tile = number / job->column_tiles % job->row_tiles;
@@ -325,15 +357,7 @@ static void eg_compute(void* work, eg_index number) {
     tile.c = (float*)eg_own(job, job->turned_at);
   }
   if (job->padding) eg_band(job, &tile);
-  int subnormal = 0;
-  if (EG_FLUSHES && job->plain && !job->lanes && !eg_is_direct(job)) {
-    const eg_state before = eg_flushing();
-    tile.subnormal = &subnormal;
-    eg_products(job, &tile);
-    eg_as_before(before);
-    tile.lifted = subnormal;
-  }
-  if (!tile.subnormal || tile.lifted) eg_products(job, &tile);
+  eg_multiplied(job, &tile);
   if (job->turned) eg_turned(tile.c, tile.step, tile.rows, tile.columns, tile.rows, c, job->c_step);
   if (!job->then) return;
   void* pointers[EG_MOST_POINTERS];

@@ -1,6 +1,6 @@
 // Subnormal numbers among what a product reads. With one a multiplication takes 100 times as long, so a tile is computed
 // with zeros in their places at first; where there are any it is computed again with them alone, times 2^64, and both are
-// added. That is right where the other operand is finite, and has no subnormal numbers itself.
+// added. That is right where the other operand is finite, and has no subnormal numbers itself; else it is computed plainly.
 #if defined(__SSE__)
 typedef unsigned eg_state;
 static eg_state eg_flushing(void) {
@@ -51,7 +51,7 @@ static void eg_lift(float* numbers, eg_index count) {
   }
 }
 
-// Whether a constant operand lets that be done: 1 if all of it is finite and nothing is subnormal.
+// Whether an operand lets that be done with the other one: 1 if all of it is finite and nothing is subnormal.
 eg_index eg_is_plain(const float* from, eg_index count) {
   int other = 0;
   for (eg_index i = 0; i < count; ++i) {
