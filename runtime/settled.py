@@ -39,7 +39,7 @@ def settled_nodes(graph: Graph) -> set[int]:
 
 
 def precomputed(graph: Graph) -> Graph:
-    """The graph with what depends on constants alone computed beforehand, so that joined weights are packed like others.
+    """The graph with what depends on constants alone computed beforehand: joined weights are packed like others then.
 
     Results that take more than twice the memory of what they are computed from stay as they are (a compressed or
     repeated constant is meant to), and so do those that cannot be computed: they fail when they are asked for.
@@ -68,7 +68,7 @@ def _computed(graph: Graph, node: Node, known: Mapping[str, Constant]) -> dict[s
     operands = [known[name] if name else None for name in node.inputs]
     try:
         values = evaluate(node, [None if each is None else each.array for each in operands], model=graph)
-    except EgraftError:
+    except (EgraftError, ValueError, IndexError, TypeError, ArithmeticError):
         return None
     found: dict[str, Constant] = {}
     for name, value in zip(node.outputs, values):

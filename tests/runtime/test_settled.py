@@ -7,10 +7,12 @@ import weakref
 import numpy as np
 import pytest
 
+from graphs.constants import Constant
+from graphs.errors import ExecutionFailed
 from graphs.ir import Graph, Node
 from graphs.text import parse_graph
 from runtime import Session, program, settled
-from runtime.settled import NodeFunction, settled_nodes
+from runtime.settled import MOST_BYTES, NodeFunction, precomputed, settled_nodes
 
 HEADS = """graph "heads" opset 18 (x: float32[b, n, 6]) -> (y, m) {
   zero = constant int64[1] [0]
@@ -131,3 +133,43 @@ def test_sequences_that_follow_from_sizes_are_no_arrays() -> None:
     session = Session(graph)
     for n in (3, 3, 5):
         assert session.run({"x": np.zeros((n, 2), np.float32)})["y"].tolist() == [n, 2]
+
+
+def test_what_depends_on_constants_alone_is_computed_beforehand() -> None:
+    """But what is larger than twice its operands, what may be given, and what is random."""
+    assert MOST_BYTES < 900 * 400 * 4
+    graph = graph_of("""graph "g" opset 18 (x: float32[n, 400], given: float32[1, 400], a: float32[1, 400],
+                                            b: float32[1, 400]) -> (y, z) {
+      both = Concat(a, b, axis=0)
+      turned = Neg(both)
+      wide = Expand(a, shape=[900, 400])
+      noise = RandomNormalLike(a)
+      kept = Neg(given)
+      p = Add(x, given)
+      y = Gemm(p, turned, transB=1)
+      z = Concat(wide, noise, kept, axis=0)
+    }""")
+    graph.inputs = ["x", "given"]
+    counted = np.arange(400, dtype=np.float32)[None]
+    for name, array in (("given", np.ones_like(counted)), ("a", counted), ("b", np.ones_like(counted))):
+        graph.constants[name] = Constant.of(array)
+    made = precomputed(graph)
+    assert [node.op for node in made.nodes] == ["Expand", "RandomNormalLike", "Neg", "Add", "Gemm", "Concat"]
+    assert set(made.constants) == {"a", "given", "turned"} and len(graph.nodes) == 8
+    np.testing.assert_array_equal(made.constants["turned"].array, -np.stack([np.arange(400), np.ones(400)]))
+    x = np.ones((2, 400), np.float32)
+    for feeds, row in (({"x": x}, 2), ({"x": x, "given": np.full((1, 400), 2, np.float32)}, 3)):
+        found = Session(graph).run(feeds)["y"]
+        np.testing.assert_array_equal(found, np.tile([-row * counted.sum(), -row * 400], (2, 1)))
+
+
+def test_what_cannot_be_computed_fails_when_it_is_asked_for() -> None:
+    graph = graph_of("""graph "g" opset 18 (x: float32[n]) -> (y) {
+      a = constant float32[2] [1, 2]
+      i = constant int64[1] [7]
+      g = Gather(a, i)
+      y = Add(x, g)
+    }""")
+    session = Session(graph)
+    with pytest.raises(ExecutionFailed):
+        session.run({"x": np.ones(1, np.float32)})
