@@ -44,7 +44,7 @@ def precomputed(graph: Graph) -> Graph:
     Results that take more than twice the memory of what they are computed from stay as they are (a compressed or
     repeated constant is meant to), and so do those that cannot be computed: they fail when they are asked for.
     """
-    known = {name: constant for name, constant in graph.constants.items() if name not in graph.inputs}
+    known = dict(graph.constants)
     made: dict[int, dict[str, Constant]] = {}
     for place, node in enumerate(graph.nodes):
         if not (node.uses and all(name in known for name in node.uses) and is_pure(node)) \
@@ -59,7 +59,7 @@ def precomputed(graph: Graph) -> Graph:
     result = graph.copy()
     result.nodes = [node for place, node in enumerate(graph.nodes) if place not in made]
     result.constants.update({name: constant for each in made.values() for name, constant in each.items()})
-    read = {name for node in result.nodes for name in node.uses} | {*graph.inputs, *graph.outputs}
+    read = {*graph.outputs}.union(*(node.uses for node in result.nodes))
     result.constants = {name: constant for name, constant in result.constants.items() if name in read}
     return result
 

@@ -151,11 +151,11 @@ def test_what_depends_on_constants_alone_is_computed_beforehand() -> None:
     }""")
     graph.inputs = ["x", "given"]
     counted = np.arange(400, dtype=np.float32)[None]
-    for name, array in (("given", np.ones_like(counted)), ("a", counted), ("b", np.ones_like(counted))):
-        graph.constants[name] = Constant.of(array)
+    graph.defaults["given"] = Constant.of(np.ones_like(counted))
+    graph.constants.update({"a": Constant.of(counted), "b": Constant.of(np.ones_like(counted))})
     made = precomputed(graph)
     assert [node.op for node in made.nodes] == ["Expand", "RandomNormalLike", "Neg", "Add", "Gemm", "Concat"]
-    assert set(made.constants) == {"a", "given", "turned"} and len(graph.nodes) == 8
+    assert set(made.constants) == {"a", "turned"} and len(graph.nodes) == 8
     np.testing.assert_array_equal(made.constants["turned"].array, -np.stack([np.arange(400), np.ones(400)]))
     x = np.ones((2, 400), np.float32)
     for feeds, row in (({"x": x}, 2), ({"x": x, "given": np.full((1, 400), 2, np.float32)}, 3)):
