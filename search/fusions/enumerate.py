@@ -1,7 +1,7 @@
 """Every set of nodes that one kernel could compute: connected, convex, with one output; and beside them sets with
 several outputs (`several`).
 
-Each set is grown upward from its root: a node joins if everything that reads it is inside already, so that
+Each set is grown upward from its root: a node joins if everything that needs it is inside already, so that
 connectedness, convexity and the single output hold by construction, and contracting any number of disjoint sets makes
 no cycle. Movement operators may join whoever else reads them: read through a view they cost nothing, so they are
 computed twice. Those that always are views for a kernel join at once: without them it reads the same elements. A costly
@@ -99,8 +99,16 @@ class Grower:
                 continue
             if producer not in self.movement and self.is_multiplied(producer, inside):
                 continue
-            if producer in self.movement or (producer not in self.escapes and self.users[producer] <= inside):
+            if producer in self.movement or (producer not in self.escapes and self.is_read_inside(producer, inside)):
                 yield producer
+
+    def is_read_inside(self, index: int, inside: frozenset[int]) -> bool:
+        """Whether nothing outside of a set needs a node: not through a view that others read too, either. Such a view
+        is there twice, and outside it would read what the kernel has computed for itself."""
+        last = max(inside)
+        return all(user in inside and (user == last or user not in self.movement
+                                       or (user not in self.escapes and self.is_read_inside(user, inside)))
+                   for user in self.users[index])
 
     def is_multiplied(self, index: int, inside: frozenset[int]) -> bool:
         """Whether a product of the set reads it, itself or through what moves it."""

@@ -91,6 +91,27 @@ def test_a_costly_function_is_not_repeated_for_every_copy() -> None:
     assert {group.nodes for group in found.groups} == {(1, 2)}
 
 
+def test_a_product_whose_parts_others_read_is_not_computed_for_one_of_them() -> None:
+    """A Split is copied for free: what it splits is not, and would be computed for each of its readers."""
+    graph = parse_graph("""graph "g" opset 18 (x: float32[8, 6], w: float32[6, 12]) -> (y, z) {
+      p = MatMul(x, w)
+      q, k = Split(p, axis=1, num_outputs=2)
+      y = Exp(q)
+      t = Transpose(k, perm=[1, 0])
+      z = Exp(t)
+    }""")
+    found = {group.nodes for group in enumerate_groups(graph, graph.types, 100, 99).groups}
+    assert (0,) in found and not any(0 in nodes and len(nodes) > 1 for nodes in found)
+    one = parse_graph("""graph "g" opset 18 (x: float32[8, 6], w: float32[6, 12]) -> (y) {
+      p = MatMul(x, w)
+      t = Transpose(p, perm=[1, 0])
+      a = Exp(t)
+      b = Neg(t)
+      y = Add(a, b)
+    }""")
+    assert (0, 1, 2, 3, 4) in {group.nodes for group in enumerate_groups(one, one.types, 100, 99).groups}
+
+
 def test_the_packing_is_the_best_and_not_the_greedy_one() -> None:
     groups = [(Group((1, 2), "b"), 10.0e-6), (Group((0, 1), "a"), 7e-6), (Group((2, 3), "c"), 7e-6),
               (Group((4,), "d"), 0.0)]
