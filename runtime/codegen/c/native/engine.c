@@ -125,7 +125,7 @@ enum { EG_LEFT, EG_RIGHT, EG_NEITHER };
 
 static void eg_look(const eg_tile* tile, int side, float* packed, eg_index count) {
   if (tile->lifted == side)
-    eg_lift(packed, count);
+    tile->subnormal[side] = eg_lift(packed, count);
   else if (tile->lifted != EG_NEITHER)
     *tile->unfit |= !eg_is_plain(packed, count);
   else if (tile->subnormal && eg_has_subnormal(packed, count))
@@ -193,6 +193,7 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
     if (alone) eg_left(job, tile, first, depth, room);
     for (eg_index j = 0; j < tile->columns; j += EG_NR) {
       const float* const right = eg_right(job, tile, j, first, depth, panel);
+      if (tile->lifted == EG_RIGHT && !tile->subnormal[EG_RIGHT]) continue;  // this panel has none
       const float* next = NULL;
       if (job->b_packed)
         next = j + EG_NR < tile->columns ? right + job->k * EG_NR : eg_right(job, tile, 0, first + depth, 0, panel);

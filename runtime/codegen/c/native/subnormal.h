@@ -40,15 +40,18 @@ static int eg_has_subnormal(const float* from, eg_index count) {
   return found != 0;
 }
 
-// Them times 2^64, zeros in the places of all others.
-static void eg_lift(float* numbers, eg_index count) {
+// Them times 2^64, zeros in the places of all others; whether there are any.
+static int eg_lift(float* numbers, eg_index count) {
+  int any = 0;
   for (eg_index i = 0; i < count; ++i) {
     unsigned bits;
     memcpy(&bits, numbers + i, sizeof bits);
     const int size = (int)(bits & 0x7fffffffu);
     const float lifted = size < 0x800000 ? (float)size * 0x1p-85f : 0.0f;
     numbers[i] = bits >> 31 ? -lifted : lifted;
+    any |= size < 0x800000 ? size : 0;
   }
+  return any != 0;
 }
 
 // Whether an operand lets that be done with the other one: 1 if all of it is finite and nothing is subnormal.
