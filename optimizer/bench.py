@@ -96,7 +96,8 @@ def _loaded(path: Path) -> Graph:
 
 def _size_sets(options: Options) -> list[dict[str, list[int]]]:
     """One size of each dimension that was asked for: all combinations; of given inputs none but their own."""
-    sets = list(itertools.product(*options.dims.values()))[: 1 if options.inputs is not None else None]
+    sets = list(itertools.product(*map(dict.fromkeys, options.dims.values())))
+    sets = sets[:1] if options.inputs is not None else sets
     if len(sets) > MAX_SETS:
         raise InvalidOption("--dim", f"{len(sets)} combinations of sizes", f"ask for at most {MAX_SETS}")
     return [{name: [size] for name, size in zip(options.dims, sizes)} for sizes in sets]

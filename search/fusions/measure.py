@@ -157,9 +157,12 @@ def _fits(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> bool:
 
 
 def _fixed(body: Graph) -> set[int]:
-    """Sizes of what the body holds."""
+    """Sizes of what the body holds, and of windows."""
     sizes = {dim for constant in body.constants.values() for dim in constant.shape}
     for node in body.nodes:
+        weights = body.type_of(node.inputs[1]) if node.op == "Conv" else None
+        if weights is not None and weights.shape is not None:
+            sizes |= {dim for dim in weights.shape[2:] if isinstance(dim, int)}
         parts = node.attrs.get("split")
         if isinstance(parts, tuple):
             sizes |= {sum(parts), *parts}

@@ -270,6 +270,18 @@ def test_subnormal_numbers_count(name: str, share: float, threads: int, fixed: l
         np.testing.assert_array_equal(np.isinf(found), np.isinf(want))
 
 
+@pytest.mark.parametrize("fixed", [[], [0], [1]])
+@pytest.mark.parametrize("nodes", ["y = MatMul(x, w)", "y = Conv(x, w, pads=[1, 1, 1, 1])"])
+def test_sums_of_small_products_are_not_lost(nodes: str, fixed: list[int]) -> None:
+    """No operand is subnormal, but the first sums are; more than one block deep."""
+    shapes = {"x": (4, 1000), "w": (1000, 40)} if "MatMul" in nodes else {"x": (1, 100, 9, 9), "w": (20, 100, 3, 3)}
+    x, w = (np.full(shape, 1e-20, np.float32) for shape in shapes.values())
+    (found,) = FusedKernel(graph_of(shapes, nodes))(x, w, packs=Packs(frozenset(fixed)))
+    depth = 1000 if "MatMul" in nodes else 900
+    inside = found if "MatMul" in nodes else found[..., 1:-1, 1:-1]
+    np.testing.assert_allclose(inside, np.float32(depth * 1e-40), rtol=1e-4)
+
+
 def test_an_image_that_does_not_lie_in_rows_is_copied() -> None:
     graph = graph_of({"x": (1, 3, 9, 8), "w": (5, 3, 3, 3)}, "y = Conv(x, w)")
     x, w = numbers(graph, {"x": (1, 9, 8, 3), "w": (5, 3, 3, 3)})

@@ -117,6 +117,15 @@ def test_parts_of_planes(name: str, threads: int) -> None:
     np.testing.assert_array_equal(plain(*arrays, threads=threads)[0], plain(*arrays)[0])
 
 
+@pytest.mark.parametrize("lengths", [[1, 1], [1, 3], [3, 1], [2, 2]])
+def test_sums_of_zeros_are_positive(lengths: list[int]) -> None:
+    """Windows that lie in the padding, and weights below zero, as well."""
+    shapes = {"x": (1, 16, 20, 20), "w": (16, 1, *lengths)}
+    texts = [f"{name}: float32{list(shape)}" for name, shape in shapes.items()]
+    graph = graph_of(texts, "y = Conv(x, w, group=16, pads=[3, 3, 3, 3])")
+    assert [fault(FusedKernel(graph), shapes, seed) for seed in range(3)] == [None] * 3
+
+
 def test_nan_wins_and_padding_never_does() -> None:
     x = np.full((1, 16, 5, 5), -np.inf, np.float32)
     x[0, 3, 2, 2], x[0, 4, 0, 0], x[0, 5, 4, 4] = np.nan, -3e38, np.inf

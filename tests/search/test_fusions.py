@@ -23,7 +23,7 @@ from search.fusions.choose import best_packing, excluding
 from search.fusions.discovery import _unique
 from search.fusions.enumerate import enumerate_groups
 from search.fusions.labels import label_of
-from search.fusions.measure import Measured, measured_now, shapes_of
+from search.fusions.measure import Measured, _small, measured_now, shapes_of
 from tests.fuzz.generator import generate
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -110,6 +110,22 @@ def test_a_product_whose_parts_others_read_is_not_computed_for_one_of_them() -> 
       y = Add(a, b)
     }""")
     assert (0, 1, 2, 3, 4) in {group.nodes for group in enumerate_groups(one, one.types, 100, 99).groups}
+
+
+@pytest.mark.parametrize(("inputs", "nodes", "kept"), [
+    ("x: float32[1, 256, 500], w: float32[256, 1, 31]", "y = Conv(x, w, group=256, pads=[15, 15])",
+     {"w": (256, 1, 31)}),
+    ("x: float32[2, 96, 56, 56], w: float32[400, 96, 1, 1]", "@ones\ny = Conv(x, w, c)",
+     {"x": (2, 5, 56, 56), "w": (400, 5, 1, 1)}),
+    ("x: float32[2, 256, 64, 64]", "y = MaxPool(x, kernel_shape=[3, 3])", {"x": (2, 19, 64, 64)}),
+])
+def test_what_is_checked_is_what_runs(inputs: str, nodes: str, kept: dict[str, tuple[int, ...]]) -> None:
+    """Windows, sizes of constants, the innermost size and the engine's part for planes of many channels stay; other
+    sizes get small."""
+    nodes = nodes.replace("@ones", f"c = constant float32[400] [{', '.join(['1'] * 400)}]")
+    graph = parse_graph(f'graph "g" opset 18 ({inputs}) -> (y) {{\n{nodes}\n}}')
+    small = _small(graph, shapes_of(graph))
+    assert {name: small[name] for name in kept} == kept
 
 
 def test_the_packing_is_the_best_and_not_the_greedy_one() -> None:

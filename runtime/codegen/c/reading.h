@@ -143,14 +143,14 @@ EG_DEVICE double eg_exp(double x) {
   const double high = eg_bits_double((unsigned long long)(k - h + 1023) << 52);
   return (eg_fma(p * r, r, r) + 1.0) * low * high;
 }
-// x / (1 + e^-x), 4.5 ulp. e^x is the square of e^(x/2): nothing is computed with subnormal numbers, subnormal results
+// x / (1 + e^-x), 5.5 ulp. e^x is the square of e^(x/2): nothing is computed with subnormal numbers, subnormal results
 // count the least number. What would be squared to one is made larger as an integer, which compilers do not see through.
 EG_DEVICE float eg_siluf(float x) {
   const float s = fabsf(x) > 120.0f ? 120.0f : fabsf(x), h = eg_expf(-0.5f * s);
   const unsigned bits = eg_float_bits(h), least = 0x20000000u;  // 2^-63
   const float a = eg_bits_float(bits < least ? least : bits), e = a * a;
   const float y = x * ((x >= 0.0f ? 1.0f : e) / (1.0f + e));
-  const float counted = rintf(s * h * 0x1p75f * (h * 0x1p74f));  // of -x
+  const float counted = rintf((s > 103.97207f ? 0.0f : s) * h * 0x1p75f * (h * 0x1p74f));  // of -x; e^x is 0 there
   const int subnormal = counted < 0x1p23f;
   const float small = eg_bits_float(0x80000000u | (unsigned)(int)(subnormal ? counted : 0.0f));
   const float normal = -(subnormal ? 1.0f : s * h) * h, low = subnormal ? small : normal;

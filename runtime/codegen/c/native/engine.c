@@ -128,8 +128,10 @@ static void eg_look(const eg_tile* tile, int side, float* packed, eg_index count
     tile->subnormal[side] = eg_lift(packed, count);
   else if (tile->lifted != EG_NEITHER)
     *tile->unfit |= !eg_is_plain(packed, count);
-  else if (tile->subnormal && eg_has_subnormal(packed, count))
+  else if (tile->subnormal && eg_has_subnormal(packed, count)) {
     tile->subnormal[side] = 1;
+    eg_without_subnormal(packed, count);
+  }
 }
 
 // Rows [first, first + depth) of k of the tile's A as panels.
@@ -302,7 +304,7 @@ static void eg_windows(const eg_product* job, const eg_tile* tile) {
           tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
 }
 
-static __attribute__((noinline)) void eg_products(const eg_product* job, const eg_tile* tile) {
+static void eg_products(const eg_product* job, const eg_tile* tile) {
   if (job->lanes)
     eg_windows(job, tile);
   else if (eg_is_direct(job))
@@ -317,11 +319,9 @@ static void eg_multiplied(const eg_product* job, eg_tile* tile) {
   tile->subnormal = NULL;
   tile->again = 0;
   const int looks = job->plain || (!job->a_packed && !job->b_packed);
-  if (EG_FLUSHES && looks && !job->lanes && !eg_is_direct(job)) {
-    const eg_state before = eg_flushing();
+  if (looks && !job->lanes && !eg_is_direct(job)) {
     tile->subnormal = subnormal;
     eg_products(job, tile);
-    eg_as_before(before);
     if (!subnormal[EG_LEFT] && !subnormal[EG_RIGHT]) return;
     tile->again = 1;
     if (!subnormal[EG_LEFT] || !subnormal[EG_RIGHT]) {
@@ -363,7 +363,7 @@ static void eg_compute(void* work, eg_index number) {
   if (!job->then) return;
   void* pointers[EG_MOST_POINTERS];
   eg_index sizes[EG_MOST_SIZES];
-  memcpy(sizes, job->then->values, job->then->sizes * sizeof(eg_index));
+  if (job->then->sizes) memcpy(sizes, job->then->values, job->then->sizes * sizeof(eg_index));
   if (job->row_size >= 0) sizes[job->row_size] = tile.rows;
   if (job->column_size >= 0) sizes[job->column_size] = tile.columns;
   for (eg_index p = 0; p < job->then->pointers; ++p)

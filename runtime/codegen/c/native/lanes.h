@@ -130,7 +130,7 @@ EG_INLINE void eg_slide(const int kind, const int width, const float* image, con
 #pragma GCC unroll 16
   for (int j = 0; j < width; ++j) {
     found[j] = *(const eg_vector*)(from + j * step);
-    if (kind == EG_SUMS) found[j] *= *(const eg_vector*)weights;
+    if (kind == EG_SUMS) found[j] = found[j] * *(const eg_vector*)weights + (eg_vector){0};  // of zeros it is 0.0
   }
   for (eg_index p = 1; p < k; ++p) {
     from = image + taps[p] * EG_VL;

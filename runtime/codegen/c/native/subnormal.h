@@ -1,43 +1,26 @@
 // Subnormal numbers among what a product reads. With one a multiplication takes 100 times as long, so a tile is computed
 // with zeros in their places at first; where there are any it is computed again with them alone, times 2^64, and both are
 // added. That is right where the other operand is finite, and has no subnormal numbers itself; else it is computed plainly.
-#if defined(__SSE__)
-typedef unsigned eg_state;
-static eg_state eg_flushing(void) {
-  const eg_state before = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(before | 0x40);
-  return before;
-}
-static void eg_as_before(eg_state state) { __builtin_ia32_ldmxcsr(state); }
-#define EG_FLUSHES 1
-#else
-typedef int eg_state;
-static eg_state eg_flushing(void) { return 0; }
-static void eg_as_before(eg_state state) { (void)state; }
-#define EG_FLUSHES 0
-#endif
+// (The processor's own way, to take them for zeros, does so with sums as well.)
 
-static volatile float eg_one = 1.0f;  // which the compiler does not know
-
-// Whether there are any; while they count as zeros.
 static int eg_has_subnormal(const float* from, eg_index count) {
-  typedef unsigned eg_bits __attribute__((vector_size(EG_VL * 4)));
-  const float one = eg_one;
-  eg_bits other = {0};
-  unsigned found = 0;
-  eg_index i = 0;
-  for (; i + EG_VL <= count; i += EG_VL) {
-    const eg_vector x = *(const eg_vector*)(from + i);
-    const eg_vector same = x * one;
-    other |= (eg_bits)x ^ (eg_bits)same;
-  }
-  for (; i < count; ++i) {
+  unsigned least = ~0u;
+  for (eg_index i = 0; i < count; ++i) {
     unsigned bits;
     memcpy(&bits, from + i, sizeof bits);
-    found |= (bits & 0x7fffffffu) - 1 < 0x7fffffu;
+    const unsigned below = (bits & 0x7fffffffu) - 1;  // zero is the largest one then
+    least = below < least ? below : least;
   }
-  for (int lane = 0; lane < EG_VL; ++lane) found |= other[lane];
-  return found != 0;
+  return least < 0x7fffffu;
+}
+
+static void eg_without_subnormal(float* numbers, eg_index count) {
+  for (eg_index i = 0; i < count; ++i) {
+    unsigned bits;
+    memcpy(&bits, numbers + i, sizeof bits);
+    bits = (bits & 0x7f800000u) ? bits : bits & 0x80000000u;
+    memcpy(numbers + i, &bits, sizeof bits);
+  }
 }
 
 // Them times 2^64, zeros in the places of all others; whether there are any.
