@@ -50,6 +50,7 @@ def parse(words: Sequence[str]) -> int:
     if words[:1] == ["rules"] and len(words) > 1 and words[1] not in ("check", "show") and words[1][:1] != "-":
         words.insert(1, "show")  # `egraft rules NAME`
     try:
+        _check_once(words)
         with _plain_warnings():
             result = typer.main.get_command(app).main(args=words, prog_name="egraft", standalone_mode=False)
         return int(result or 0)
@@ -71,6 +72,21 @@ def parse(words: Sequence[str]) -> int:
         if hasattr(error, "format_message"):  # a usage error of the command line parser
             return _usage_error(error)
         raise
+
+
+def _check_once(words: Sequence[str]) -> None:
+    """Raise InvalidOption where an option that holds one value is given several: the parser would keep the last one."""
+    command: Any = typer.main.get_command(app)
+    given = list(words[: words.index("--")] if "--" in words else words)
+    while given and given[0] in getattr(command, "commands", {}):
+        command = command.commands[given.pop(0)]
+    for option in command.params:
+        if getattr(option, "multiple", True) or getattr(option, "is_flag", True):
+            continue
+        count = sum(word in option.opts or (word.startswith("--") and word.partition("=")[0] in option.opts)
+                    for word in given)
+        if count > 1:
+            raise InvalidOption(max(option.opts, key=len), f"it is given {count} times", "give it once")
 
 
 @contextmanager

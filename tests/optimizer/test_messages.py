@@ -73,3 +73,19 @@ def test_a_report_is_no_trace(tmp_path: Path, capsys: Output) -> None:
     (tmp_path / "r.json").write_text('{"egraft_report": 1}')
     said = refused(capsys, "trace", tmp_path / "r.json")
     assert "r.json: a report, not a trace; " in said and said.endswith("--trace")
+
+
+@pytest.mark.parametrize(("more", "option"), [
+    (["--report", "a.json", "--report=b.html"], "--report"), (["-o", "a.onnx", "--out", "b.onnx"], "--out"),
+    (["--threads", "1", "--threads", "2"], "--threads"),
+])
+def test_an_option_of_one_value_is_not_given_twice(more: list[str], option: str, model: Path, capsys: Output,
+                                                   monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = refused(capsys, "optimize", model, *(more if "-o" in more else ["-o", "out.onnx", *more]))
+    assert f"{option}: it is given 2 times; give it once" in line and set(tmp_path.iterdir()) == {model}
+
+
+def test_repeatable_options_may_be(model: Path, tmp_path: Path) -> None:
+    assert main(["optimize", str(model), "-o", str(tmp_path / "o.onnx"), "--target", "egraft:cpu", "--effort", "low",
+                 "--disable-rule", "resize-by-one", "--disable-rule", "upsample-by-one", "-q"]) == 0
