@@ -236,9 +236,9 @@ def test_unwritable_places(model: Path, tmp_path: Path, capsys: Output) -> None:
 
 @pytest.mark.parametrize("option", ["-o", "--trace", "--report"])
 def test_what_is_no_regular_file_stays(option: str, model: Path, tmp_path: Path, capsys: Output) -> None:
-    pipe = tmp_path / "pipe.json"
-    os.mkfifo(pipe)
-    assert optimize(model, tmp_path / "out.onnx", option, pipe) == 2
+    os.mkfifo(pipe := tmp_path / "pipe.json")
+    places = {"-o": tmp_path / "out.onnx", option: pipe}
+    assert egraft("optimize", model, *(word for place in places.items() for word in place)) == 2
     one_line(capsys, "no regular file")
     assert pipe.is_fifo() and not (tmp_path / "out.onnx").exists()
 
