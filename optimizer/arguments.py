@@ -50,9 +50,10 @@ def parse(words: Sequence[str]) -> int:
     if words[:1] == ["rules"] and len(words) > 1 and words[1] not in ("check", "show") and words[1][:1] != "-":
         words.insert(1, "show")  # `egraft rules NAME`
     try:
-        _check_once(words)
+        command = typer.main.get_command(app)
+        _check_once(command, words)
         with _plain_warnings():
-            result = typer.main.get_command(app).main(args=words, prog_name="egraft", standalone_mode=False)
+            result = command.main(args=words, prog_name="egraft", standalone_mode=False)
         return int(result or 0)
     except EgraftError as error:
         print(error, file=sys.stderr)
@@ -74,9 +75,8 @@ def parse(words: Sequence[str]) -> int:
         raise
 
 
-def _check_once(words: Sequence[str]) -> None:
+def _check_once(command: Any, words: Sequence[str]) -> None:
     """Raise InvalidOption where an option that holds one value is given several: the parser would keep the last one."""
-    command: Any = typer.main.get_command(app)
     given = list(words[: words.index("--")] if "--" in words else words)
     while given and given[0] in getattr(command, "commands", {}):
         command = command.commands[given.pop(0)]

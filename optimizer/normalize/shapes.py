@@ -20,6 +20,7 @@ from rules.form import spell_reshape
 CROPS = "tf_crop_and_resize"
 _HAS_AXES = 18  # the version of Resize
 
+
 def resolve_shapes(graph: Graph) -> list[str]:
     """Replace known integer values by constants, and runtime shape inputs by attributes where they can be stated."""
     known = contents(graph)

@@ -101,14 +101,10 @@ def average_pool(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.nda
     wide, windows = widen(x), _windows(attrs, x)
     padding = bool(attrs.get("count_include_pad"))
     count = np.ones((1,) * x.ndim, wide.dtype)
-    axes = zip(x.shape[2:], windows.kernel, windows.strides, windows.dilations, windows.begins, windows.ends,
-               windows.counts)
-    for axis, (size, length, stride, dilation, begin, end, positions) in enumerate(axes):
-        at = (np.arange(positions) * stride)[:, None] + (np.arange(length) * dilation)[None, :]
-        counted = at < begin + size + end if padding else (at >= begin) & (at < begin + size)
+    for axis, size in enumerate(x.shape[2:]):
         shape = [1] * x.ndim
-        shape[axis + 2] = positions
-        count = count * counted.sum(axis=1).reshape(shape).astype(wide.dtype)
+        shape[axis + 2] = windows.counts[axis]
+        count = count * windows.counted(axis, size, padding).reshape(shape).astype(wide.dtype)
     with np.errstate(invalid="ignore", divide="ignore"):
         return [(_sums(wide, windows) / count).astype(x.dtype, copy=False)]
 

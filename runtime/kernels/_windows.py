@@ -84,6 +84,14 @@ class Windows:
             for count, stride, k, dilation in zip(self.counts, self.strides, self.kernel, self.dilations)
         )
 
+    def counted(self, axis: int, size: int, padding: bool) -> np.ndarray:
+        """How many elements of each window along an axis lie inside the input, or inside the declared padding."""
+        at = (np.arange(self.counts[axis]) * self.strides[axis])[:, None]
+        at = at + np.arange(self.kernel[axis]) * self.dilations[axis]
+        begin, end = self.begins[axis], self.ends[axis]
+        inside = at < begin + size + end if padding else (at >= begin) & (at < begin + size)
+        return np.asarray(inside.sum(axis=1))
+
     def offsets(self) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
         """Each element of the kernel with the slices of the padded input that it meets (one per window)."""
         for place in product(*map(range, self.kernel)):

@@ -143,7 +143,7 @@ def _small(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tupl
                     found = tried
             except (NotFusable, EgraftError):  # another size in the body depends on this one
                 continue
-    return found if _fits(body, found) else dict(shapes)
+    return found if found == shapes or _fits(body, found) else dict(shapes)
 
 
 def _fits(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> bool:

@@ -218,16 +218,21 @@ PLANTED = {  # what is written for what in the engine, and the family whose chec
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
-def test_the_check_finds_a_planted_fault_of_the_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, wrong, family = PLANTED[name]
-    families = {**FAMILIES, "long": ({"a": (15, 650), "b": (650, 70)}, "p = MatMul(a, b); y = Relu(p)", True)}
+def plant(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let kernels run in an engine with other text in one place."""
     written = native.source()
     assert right in written
     monkeypatch.setattr(native, "source", lambda: written.replace(right, wrong))
     faulty = native.engine.__wrapped__()
     for module in (tiles, fused):
         monkeypatch.setattr(module, "engine", lambda: faulty)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_check_finds_a_planted_fault_of_the_engine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong, family = PLANTED[name]
+    families = {**FAMILIES, "long": ({"a": (15, 650), "b": (650, 70)}, "p = MatMul(a, b); y = Relu(p)", True)}
+    plant(right, wrong, monkeypatch)
     shapes, nodes, _ = families[family]
     kernel = FusedKernel(graph_of(shapes, nodes))
     if family == "long":  # panels that were packed before

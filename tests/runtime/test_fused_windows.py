@@ -12,9 +12,10 @@ from onnx.reference import ReferenceEvaluator
 from graphs.ir import Graph
 from graphs.onnx_io import proto_bytes
 from graphs.text import parse_graph
-from runtime.codegen.c import FusedKernel, NotFusable, Packs, fused, native, tiles, unavailable
+from runtime.codegen.c import FusedKernel, NotFusable, Packs, tiles, unavailable
 from runtime.codegen.c.check import fault
 from search.fusions.enumerate import enumerate_groups
+from tests.runtime.test_fused_products import plant
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -149,12 +150,7 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_check_finds_a_planted_fault(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = PLANTED[name]
-    written = native.source()
-    assert right in written
-    monkeypatch.setattr(native, "source", lambda: written.replace(right, wrong))
-    faulty = native.engine.__wrapped__()
-    for module in (tiles, fused):
-        monkeypatch.setattr(module, "engine", lambda: faulty)
+    plant(right, wrong, monkeypatch)
     shapes = {"x": (1, 37, 9, 10), "w": (37, 1, 3, 3)}
     nodes = "p = Conv(x, w, group=37, pads=[1, 1, 1, 1]); y = Relu(p)"
     if "mixed" in name:

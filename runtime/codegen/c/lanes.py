@@ -127,8 +127,7 @@ def of_pool(node: Node, shape: tuple[int, ...]) -> Lanes | None:
     windows = Windows.of(node.attrs, shape[2:], kernel, bool(node.attrs.get("ceil_mode")))
     if node.op == "MaxPool":
         return _lanes(_MAXIMA, shape[2:], windows)
-    counts = [_counted(windows, axis, size, bool(node.attrs["count_include_pad"]))
-              for axis, size in enumerate(shape[2:])]
+    counts = [windows.counted(axis, size, bool(node.attrs["count_include_pad"])) for axis, size in enumerate(shape[2:])]
     total = counts[0]
     for each in counts[1:]:
         total = total[..., None] * each
@@ -143,15 +142,6 @@ def overlaps(node: Node) -> bool:
     strides = node.attrs.get("strides")
     steps = strides if isinstance(strides, tuple) else (1,) * len(kernel)
     return any(length > step for length, step in zip(kernel, steps))
-
-
-def _counted(windows: Windows, axis: int, size: int, padding: bool) -> np.ndarray:
-    """How many elements of a window count along an axis."""
-    begin, end = windows.begins[axis], windows.ends[axis]
-    at = (np.arange(windows.counts[axis]) * windows.strides[axis])[:, None]
-    at = at + np.arange(windows.kernel[axis]) * windows.dilations[axis]
-    counted = at < begin + size + end if padding else (at >= begin) & (at < begin + size)
-    return np.asarray(counted.sum(axis=1))
 
 
 def _lanes(kind: int, sizes: tuple[int, ...], windows: Windows, counted: np.ndarray | None = None) -> Lanes | None:
