@@ -11,22 +11,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from .arena import Span, arrange
+from .arena import Span, aligned, arrange
 from .codegen.c.launch import address_of, at, first_line, workspace
 from .codegen.c.native import engine
-from .program import Environment, owners
+from .program import SOLE, Environment, owners, references
 from .settled import MOST_BYTES
 
 PLAIN, FUSED, SETTLED, VIEW = range(4)  # what a step is here
 MOST_RECORDS = 8  # sets of sizes
 LEAST = 2  # kernels that are worth it
-MOST_WASTED = 1.03  # times the bytes that are needed at one time: what outlives a stretch is there from its beginning
+MOST_WASTED, LEAST_WASTED = 1.03, 1 << 14  # times the bytes needed at one time, and bytes: so much parts no stretch
 _UNUSED = np.zeros(1, np.int64)
 # Arguments of the engine: a zero (bytes into it are an address), where faults are told, the arena, what comes in.
 _ZERO, _FAULT, _ARENA, _FIRST = range(4)
@@ -67,7 +67,6 @@ class Record:
     count: int
     made: list[int]  # bytes of memory that outlives the stretch
     arena: int
-    room: int
     indexed: bool
     values: list[Value]
     fixed: list[tuple[int, np.ndarray]]
@@ -77,10 +76,10 @@ class Record:
     def run(self, env: Environment, data: Sequence[np.ndarray]) -> bool:
         """False where an index was outside of its axis: nothing is to be used then."""
         made = [np.empty(size, np.uint8) for size in self.made]
-        memory = workspace(self.arena + self.room)
+        memory = workspace(self.arena)
         start, fault = first_line(memory), np.zeros(1, np.int64) if self.indexed else _UNUSED
         arguments = array("q", [0, address_of(fault), start, *map(address_of, data), *map(address_of, made)])
-        engine().eg_follow(at(self.steps), self.count, at(arguments), start + self.arena)
+        engine().eg_follow(at(self.steps), self.count, at(arguments), start)
         if self.indexed and fault[0]:
             return False
         for value in self.values:
@@ -93,11 +92,13 @@ class Record:
 
 
 class Stretch:
-    """Planned steps that run as one where they can; `fail(index, reason)` raises what tells of a failing step."""
+    """Planned steps that run as one where they can; `fail(index, reason)` raises what tells of a failing step. `whole`:
+    it was parted for its memory already."""
 
     def __init__(self, steps: Sequence[Planned], constants: set[int], settled: set[int],
-                 fail: Callable[[int, Exception], Any]) -> None:
+                 fail: Callable[[int, Exception], Any], whole: bool = False) -> None:
         self.steps, self.constants, self.settled, self.fail = list(steps), constants, settled, fail
+        self.whole = whole
         written = {slot for step in steps for slot in step.writes}
         read = dict.fromkeys(slot for step in steps for slot in step.reads if slot not in written | constants)
         self.data, self.known = list(read), [slot for slot in read if slot in settled]
@@ -107,9 +108,7 @@ class Stretch:
 
     def __call__(self, env: Environment) -> None:
         """Run it."""
-        data = [each if isinstance(each := env[slot], np.ndarray) else np.asarray(each) for slot in self.data]
-        key = (*[(each.shape, each.strides, each.dtype) for each in data],
-               *[id(env[slot]) for slot in self.known if env[slot].nbytes <= MOST_BYTES])
+        data, key = self._given(env)
         record = self.records.get(key)
         if isinstance(record, list):
             del data  # nothing is kept longer than it is needed
@@ -121,12 +120,19 @@ class Stretch:
         elif not all(each.flags.aligned for each in data):
             self._plainly(env, self.steps)
         elif record is None:
-            self._note(env, key, data)
+            del data
+            self._note(env, key)
         elif record.run(env, data):
             for slot in self.dead:
                 env[slot] = None
         else:
             self._plainly(env, self.steps)
+
+    def _given(self, env: Environment) -> tuple[list[np.ndarray], Any]:
+        """What comes in, and by what its record is found."""
+        data = [each if isinstance(each := env[slot], np.ndarray) else np.asarray(each) for slot in self.data]
+        return data, (*[(each.shape, each.strides, each.dtype) for each in data],
+                      *[id(env[slot]) for slot in self.known if env[slot].nbytes <= MOST_BYTES])
 
     def _plainly(self, env: Environment, steps: Sequence[Planned]) -> None:
         for step in steps:
@@ -137,9 +143,30 @@ class Stretch:
             for slot in step.frees:
                 env[slot] = None
 
-    def _note(self, env: Environment, key: Any, data: Sequence[np.ndarray]) -> None:
+    def _note(self, env: Environment, key: Any) -> None:
         """Run it step by step, and note what runs as one from now on; or in which parts, where a step cannot."""
+        part, parts = self, list[Stretch | Planned]()
+        while True:
+            taken = part._noted(env)
+            if taken == len(part.steps):
+                parts.append(part)
+                break
+            parts += [*part._part(0, taken), part.steps[taken]]
+            rest = part._part(taken + 1, len(part.steps))
+            if not rest or not isinstance(rest[0], Stretch):
+                self._plainly(env, part.steps[taken + 1:])
+                parts += rest
+                break
+            part = rest[0]  # what follows each other stays together
+        if part is not self:
+            self.records[key] = parts
+
+    def _noted(self, env: Environment) -> int:
+        """Run and note steps, as far as they can be noted, and the one that cannot: the number of those that were."""
+        data, key = self._given(env)
         notes = Notes(self, data, [each for slot in self.known if (each := env[slot]).nbytes <= MOST_BYTES])
+        del data
+        notes.count_in(env)
         if len(self.records) >= MOST_RECORDS:
             self.records.clear()
         for number, step in enumerate(self.steps):
@@ -148,23 +175,24 @@ class Stretch:
                 step.run(env)
             except Exception as reason:
                 self.fail(step.index, reason)
-            noted = notes.take(step, read, [env[slot] for slot in step.writes])
+            noted = notes.take(number, read, [env[slot] for slot in step.writes])
             del read
             for slot in step.frees:
                 env[slot] = None
             if not noted:
-                self.records[key] = [*self._part(0, number), step, *self._part(number + 1, len(self.steps))]
-                return self._plainly(env, self.steps[number + 1:])
-        record, cut = notes.record(), notes.cut()
-        taken = record.arena + sum(record.made)
-        if taken > MOST_WASTED * notes.peak() and 0 < cut < len(self.steps):
-            self.records[key] = [*self._part(0, cut), *self._part(cut, len(self.steps))]
-        else:
+                return number
+        record = notes.record()
+        limit = int(MOST_WASTED * notes.peak()) + LEAST_WASTED
+        if self.whole or record.arena + sum(record.made) + notes.given() <= limit:
             self.records[key] = record
-        return None
+        else:
+            ends = notes.cuts(limit)
+            self.records[key] = [part for first, end in zip([0, *ends], [*ends, len(self.steps)])
+                                 for part in self._part(first, end, True)]
+        return len(self.steps)
 
-    def _part(self, first: int, end: int) -> list[Stretch | Planned]:
-        return joined(self.steps[first:end], self.constants, self.settled, self.fail)
+    def _part(self, first: int, end: int, whole: bool = False) -> list[Stretch | Planned]:
+        return joined(self.steps[first:end], self.constants, self.settled, self.fail, whole)
 
 
 @dataclass
@@ -178,8 +206,10 @@ class Notes:
     places: dict[int, Place] = field(default_factory=dict)  # of slots
     layouts: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     kept: dict[int, np.ndarray] = field(default_factory=dict)
-    spans: list[Span] = field(default_factory=list)  # of what was made, in numbers of kernels
-    calls: list[tuple[Any, list[Place]]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)  # of what was made, in numbers of steps
+    dying: dict[int, Span] = field(default_factory=dict)  # what came in (before step 0) for nobody else, by owners
+    holders: dict[int, int] = field(default_factory=dict)  # owners of what comes in, of those, by slots' numbers
+    calls: list[tuple[Any, list[Place], int]] = field(default_factory=list)  # kernel, arguments, memory of its own
     views: list[Planned] = field(default_factory=list)  # of what came in
 
     def __post_init__(self) -> None:
@@ -192,8 +222,25 @@ class Notes:
         if place[0] == "fixed":
             self.kept[slot] = value
 
-    def take(self, step: Planned, read: Sequence[Any], written: Sequence[Any]) -> bool:
+    def count_in(self, env: Environment) -> None:
+        """Find what comes in that is given up in this stretch: what nobody but slots that die in it refers to."""
+        dead = set(self.stretch.dead)
+        slots: dict[int, list[int]] = {}
+        for slot, value in enumerate(env):
+            if isinstance(value, np.ndarray):
+                slots.setdefault(id(owners(value)[0]), []).append(slot)
+        for number, slot in enumerate(self.stretch.data):
+            if not isinstance(env[slot], np.ndarray):
+                continue
+            owner = owners(env[slot])[0]
+            held = slots[id(owner)]
+            if dead.issuperset(held) and references(owner) == SOLE + len(held):
+                self.holders[number] = id(owner)
+                self.dying[id(owner)] = Span(aligned(owner.nbytes), -1, 0)
+
+    def take(self, number: int, read: Sequence[Any], written: Sequence[Any]) -> bool:
         """Note a step that has run; False where it can be no part of this."""
+        step = self.stretch.steps[number]
         if not all(isinstance(each, np.ndarray) for each in (*read, *written)):
             return False
         for slot, each in zip(step.reads, read):
@@ -207,7 +254,7 @@ class Notes:
             for slot, each in zip(step.writes, written):
                 self._put(slot, each, ("fixed", 0, address_of(each)))
             return all(each.nbytes <= MOST_BYTES for each in written)
-        return self._view(step, read[0], written) if step.kind == VIEW else self._kernel(step, read, written)
+        return self._view(step, read[0], written) if step.kind == VIEW else self._kernel(number, read, written)
 
     def _view(self, step: Planned, source: np.ndarray, written: Sequence[np.ndarray]) -> bool:
         kind, number, start = self.places[step.reads[0]]
@@ -219,25 +266,28 @@ class Notes:
             self.views.append(step)
         return True
 
-    def _kernel(self, step: Planned, read: Sequence[np.ndarray], written: Sequence[np.ndarray]) -> bool:
+    def _kernel(self, now: int, read: Sequence[np.ndarray], written: Sequence[np.ndarray]) -> bool:
+        step = self.stretch.steps[now]
         call = step.function.call_of(read)
         if call is None:
             return False
-        now, places = len(self.calls), [self.places[slot] for slot in step.reads]
+        places = [self.places[slot] for slot in step.reads]
         for kind, number, _ in places:
             if kind == "made":
-                span = self.spans[number]
-                self.spans[number] = Span(span.size, span.first, now)
+                self.spans[number] = replace(self.spans[number], last=now)
+            elif kind == "in" and number in self.holders:
+                self.dying[self.holders[number]] = replace(self.dying[self.holders[number]], last=now)
         places += [("fixed", 0, address) for address in step.function.kernel.held]  # which the kernel keeps
         for slot, each in zip(step.writes, written):
             self._put(slot, each, ("made", len(self.spans), 0))
             places.append(self.places[slot])
-            self.spans.append(Span(each.nbytes, now, now))
+            self.spans.append(Span(aligned(each.nbytes), now, now))
         places.append(("fault", 0, 0))
         for size in call.plan.rooms:
             places.append(("made", len(self.spans), 0))
-            self.spans.append(Span(size, now, now))
-        self.calls.append((call, places))
+            self.spans.append(Span(aligned(size), now, now))
+        self.calls.append((call, places, len(self.spans)))
+        self.spans.append(Span(aligned(max(each.room for each in call.made)), now, now))
         return True
 
     def record(self) -> Record:
@@ -259,7 +309,8 @@ class Notes:
                 return argument, offset + start
             return {"fixed": _ZERO, "fault": _FAULT, "in": _FIRST + number}[kind], start
 
-        made = [each.moved([found(place) for place in places]) for call, places in self.calls for each in call.made]
+        made = [each.moved([found(place) for place in places], found(("made", memory, 0))[1])
+                for call, places, memory in self.calls for each in call.made]
         position = {number: index for index, number in enumerate(outliving)}
         values = [Value(slot, position[number], start, *self.layouts[slot]) for slot in left
                   for kind, number, start in [self.places[slot]] if kind == "made"]
@@ -268,35 +319,59 @@ class Notes:
         fixed = [(slot, value) for slot, value in self.kept.items() if slot in wanted]
         return Record(array("q", [word for each in made for word in each.words]), len(made),
                       [self.spans[number].size for number in outliving], arena,
-                      max((each.room for each in made), default=0), any(call.plan.indexed for call, _ in self.calls),
-                      values, fixed, [step.run for step in views],
-                      [*self.kept.values(), *self.known, *(call for call, _ in self.calls), *made])
+                      any(call.plan.indexed for call, _, _ in self.calls), values, fixed, [step.run for step in views],
+                      [*self.kept.values(), *self.known, *(call for call, _, _ in self.calls), *made])
 
     def peak(self) -> int:
         """Bytes that are needed at one time at most."""
-        outliving = {self.places[slot][1] for slot in self.stretch.left if self.places.get(slot, ("",))[0] == "made"}
-        change = [0] * (len(self.calls) + 1)
-        for number, span in enumerate(self.spans):
-            change[span.first] += span.size
-            change[len(self.calls) if number in outliving else span.last + 1] -= span.size
-        return max(accumulate(change))
+        return max(self._live(0, len(self.stretch.steps)))
 
-    def cut(self) -> int:
-        """The place of the first step that makes what outlives the stretch."""
-        return next((number for number, step in enumerate(self.stretch.steps) if step.kind == FUSED
-                     and not self.stretch.left.isdisjoint(self._aliases(step))), 0)
+    def given(self) -> int:
+        """Bytes of what comes in and is given up in the stretch: it is there until the end."""
+        return sum(each.size for each in self.dying.values())
 
-    def _aliases(self, step: Planned) -> set[int]:
-        """The slots of what lies in memory that a step writes."""
-        made = {self.places[slot][1] for slot in step.writes}
-        return {slot for slot, (kind, number, _) in self.places.items() if kind == "made" and number in made}
+    def _outliving(self) -> set[int]:
+        return {self.places[slot][1] for slot in self.stretch.left if self.places.get(slot, ("",))[0] == "made"}
+
+    def _lasting(self) -> list[Span]:
+        """All spans, with those that outlive the stretch until behind its end."""
+        end, outliving = len(self.stretch.steps), self._outliving()
+        return [replace(span, last=end) if number in outliving else span for number, span in enumerate(self.spans)]
+
+    def _live(self, first: int, end: int) -> list[int]:
+        """Bytes that each of some steps needs."""
+        change = [0] * (end + 1)
+        for span in (*self._lasting(), *self.dying.values()):
+            if span.first < end and span.last >= first:
+                change[max(span.first, first)] += span.size
+                change[min(span.last + 1, end)] -= span.size
+        return list(accumulate(change))[first:end]
+
+    def cuts(self, limit: int) -> list[int]:
+        """Where the stretch is parted so that no part takes more, as far as that is possible with parts as long as they
+        can be. A part holds all that comes into it, and all that outlives it, from its beginning to its end."""
+        spans, ends, first, count = [*self._lasting(), *self.dying.values()], list[int](), 0, len(self.stretch.steps)
+        for end in range(2, count + 1):
+            within = [span for span in spans if span.first < end and span.last >= first]
+            always = sum(span.size for span in within if span.first < first or span.last >= end)
+            change = [0] * (count + 2)
+            for span in within:
+                if first <= span.first and span.last < end:
+                    change[span.first] += span.size
+                    change[span.last + 1] -= span.size
+            if always + max(accumulate(change)) > limit and end - 1 > first:
+                ends.append(end - 1)
+                first = end - 1
+        return ends
 
     def _before(self, number: int, where: Collection[int]) -> dict[int, int]:
         """What can lie in the memory of a value until that is written: offsets."""
         whole, taken, offsets = self.spans[number], list[int](), list[int]()
+        kernels = {memory for _, _, memory in self.calls}  # theirs begins at a line of the cache
         for other in sorted(range(len(self.spans)), key=lambda each: -self.spans[each].size):
             span = self.spans[other]
-            if other not in where and span.last < whole.first and span.size <= whole.size:
+            if (other not in where and other not in kernels and span.last < whole.first
+                    and span.size <= whole.size):
                 found, size = arrange([self.spans[each] for each in (*taken, other)])
                 if size <= whole.size:
                     taken, offsets = [*taken, other], found
@@ -313,14 +388,14 @@ class Notes:
 
 
 def joined(steps: Sequence[Planned], constants: set[int], settled: set[int],
-           fail: Callable[[int, Exception], Any]) -> list[Stretch | Planned]:
+           fail: Callable[[int, Exception], Any], whole: bool = False) -> list[Stretch | Planned]:
     """The steps with stretches of several kernels as one."""
     found: list[Stretch | Planned] = []
     open_: list[Planned] = []
 
     def close() -> None:
         if sum(step.kind == FUSED for step in open_) >= LEAST:
-            found.append(Stretch(open_, constants, settled, fail))
+            found.append(Stretch(open_, constants, settled, fail, whole))
         else:
             found.extend(open_)
         open_.clear()

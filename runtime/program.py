@@ -36,17 +36,17 @@ IN_PLACE: dict[str, np.ufunc] = {
 _NATIVE_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-def _references(array: np.ndarray) -> int:
+def references(array: np.ndarray) -> int:
     return sys.getrefcount(array)
 
 
 def _sole_references() -> int:
-    """What `_references` says of an array that only one local variable of the caller holds."""
+    """What `references` says of an array that only one local variable of the caller holds."""
     array = np.zeros(1)
-    return _references(array)
+    return references(array)
 
 
-_SOLE = _sole_references()
+SOLE = _sole_references()
 
 
 class Program:
@@ -309,7 +309,7 @@ def _elementwise_step(ufunc: np.ufunc, function: NodeFunction, reads: list[int],
             if len(values) == 2 and not _fits_into(values[1 - position], value):
                 continue
             env[reads[position]] = values[position] = None
-            if _references(value) == _SOLE and value.flags.writeable:
+            if references(value) == SOLE and value.flags.writeable:
                 values[position] = value
                 env[target] = ufunc(*values, out=value)
                 return
@@ -338,17 +338,17 @@ def detached(values: list[Any]) -> list[Any]:
 
 def _is_sole(value: np.ndarray) -> bool:
     # Two references more than in `_sole_references`: the caller's variable is this function's argument as well.
-    if _references(value) != _SOLE_ARGUMENT or not value.flags.writeable:
+    if references(value) != _SOLE_ARGUMENT or not value.flags.writeable:
         return False
     base = value.base
     if base is None:
         return True
     whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes == value.nbytes
-    return whole and _references(base) == _SOLE + 1  # type: ignore[arg-type]  # `value` refers to it too
+    return whole and references(base) == SOLE + 1  # type: ignore[arg-type]  # `value` refers to it too
 
 
 def _count_argument(value: np.ndarray) -> int:
-    return _references(value)
+    return references(value)
 
 
 def _sole_argument() -> int:

@@ -7,7 +7,8 @@ no cycle. Movement operators may join whoever else reads them: read through a vi
 computed twice. Those that always are views for a kernel join at once: without them it reads the same elements. A costly
 function of a tensor that is repeated along leading axes stays outside: a kernel would compute it for each copy. A set
 holds at most one matrix product, convolution, pool of windows that overlap or Resize, which reads what lies in memory:
-only views join above it.
+only views join above it. A Concat is none: it would be copied for the product as it is without, while its operands,
+which nobody else may need, stay in memory until the product is done.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class Grower:
                          if graph.nodes[index].op in PRODUCTS | RESIZED or overlaps(graph.nodes[index])}
         self.views = {index for index in self.fusable if graph.nodes[index].op in ALWAYS_VIEWS}
         self.movement = {index for index in self.fusable if is_movement(graph.nodes[index])}
+        self.copied = {index for index in self.movement if graph.nodes[index].op == "Concat"}
         makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
         self.producers = [tuple(dict.fromkeys(makers[name] for name in node.inputs if name in makers))
                           for node in graph.nodes]
@@ -97,7 +99,7 @@ class Grower:
                 continue
             if producer in self.products and self.products & inside:
                 continue
-            if producer not in self.movement and self.is_multiplied(producer, inside):
+            if (producer not in self.movement or producer in self.copied) and self.is_multiplied(producer, inside):
                 continue
             if producer in self.movement or (producer not in self.escapes and self.is_read_inside(producer, inside)):
                 yield producer

@@ -28,6 +28,8 @@ from .budget import TARGET
 
 MOST_CHECKED = 1 << 16  # elements of an input that the check runs on, where sizes can be made smaller
 _SMALL = (19, 5)  # more than one block of channels, and fewer than one
+# Two sets are as fast then, and what the product reads is given up before the other one writes.
+APART = "a product and a kernel that runs after all of it"
 LOOK = protocol.Settings(budget=0.12, quick_rounds=7, max_rounds=40)
 
 
@@ -101,6 +103,8 @@ def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequ
     kernel = FusedKernel(body, exact)
     try:
         shapes = shapes_of(body)
+        if not plan_of(body, shapes).in_tiles:
+            return Measured(math.inf, 0.0, "impossible", APART), ()
         wrong = fault(kernel, _small(body, shapes))
     except NotFusable as reason:
         return Measured(math.inf, 0.0, "impossible", str(reason)), ()
@@ -176,4 +180,5 @@ def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, .
     if made is None:
         return ()
     operands = made.operands
-    return made.turned, type(operands.lanes), operands.image is None, bool(made.padding), made.then is None
+    return (made.turned, type(operands.lanes), operands.image is None, bool(made.padding), made.then is None,
+            plan.in_tiles)

@@ -48,7 +48,15 @@ FAMILIES = {
                     "q = Conv(x, w, b, pads=[1, 1, 1, 1]); z = Add(q, r); y = Relu(z)", True),
     "heads together": ({"a": (2, 4, 13, 20), "b": (2, 4, 20, 37)}, "p = MatMul(a, b); "
         "t = Transpose(p, perm=[0, 2, 1, 3]); y = Reshape(t, shape=[2, 13, 148])", True),
-    "columns turned": ({"a": (5, 20), "b": (20, 37)}, "p = MatMul(a, b); y = Transpose(p, perm=[1, 0])", False),
+    "columns turned": ({"a": (5, 20), "b": (20, 37)}, "p = MatMul(a, b); y = Transpose(p, perm=[1, 0])", True),
+    "columns turned behind a residual": ({"a": (2, 3, 7, 20), "b": (20, 37), "c": (37,), "r": (2, 37, 3, 7)},
+        "p = MatMul(a, b); q = Add(p, c); t = Transpose(q, perm=[0, 3, 1, 2]); y = Add(t, r)", True),
+    "rows of each batch apart": ({"a": (2, 3, 7, 20), "b": (20, 37)},
+        "p = MatMul(a, b); q = Relu(p); y = Transpose(q, perm=[1, 0, 2, 3])", False),
+    "rows of each batch apart, moved": ({"a": (2, 3, 7, 20), "b": (20, 37)},
+        "p = MatMul(a, b); y = Transpose(p, perm=[1, 0, 2, 3])", True),
+    "groups with a residual": ({"x": (2, 8, 9, 9), "w": (20, 2, 3, 3), "r": (2, 20, 9, 9), "b": (20,)},
+        "q = Conv(x, w, b, group=4, pads=[1, 1, 1, 1]); z = Add(q, r); y = Relu(z)", True),
     "few positions moved": ({"x": (2, 8, 5, 5), "w": (70, 8, 3, 3)}, "q = Conv(x, w, pads=[1, 1, 1, 1]); "
         "t = Transpose(q, perm=[1, 0, 2, 3]); y = Reshape(t, shape=[70, 50])", True),
     "batch norm": ({"x": (1, 8, 9, 9), "w": (20, 8, 3, 3), "g": (20,), "b": (20,), "e": (20,), "v": (20,)},
@@ -59,7 +67,7 @@ FAMILIES = {
     "few positions far apart": ({"x": (1, 40, 9, 9), "w": (50, 40, 1, 1), "b": (50,)},
                                 "q = Conv(x, w, b, strides=[2, 2]); y = Tanh(q)", True),
     "groups": ({"x": (2, 8, 9, 9), "w": (20, 4, 3, 3)},
-        "q = Conv(x, w, group=2, pads=[0, 1, 0, 1]); y = Relu(q)", False),
+        "q = Conv(x, w, group=2, pads=[0, 1, 0, 1]); y = Relu(q)", True),
     "one dimension": ({"x": (2, 8, 70), "w": (20, 8, 5)},
         "q = Conv(x, w, dilations=[2], pads=[3, 1]); y = Tanh(q)", True),
     "depthwise": ({"x": (2, 5, 19, 23), "w": (5, 1, 3, 3), "b": (5,), "r": (2, 5, 19, 23)},
@@ -98,6 +106,34 @@ def test_a_family_computes_what_the_graph_does(family: str) -> None:
     assert fault(FusedKernel(graph), shapes) is None
     plan = plan_of(graph, shapes)
     assert plan.product is not None and (not plan.launches) == in_tiles
+
+
+BESIDE = {  # a product that ends in a part of a Concat
+    "maps": ({"x": (2, 8, 9, 9), "w": (20, 8, 3, 3), "b": (20,), "r": (2, 5, 9, 9), "s": (2, 3, 9, 9)},
+             "q = Conv(x, w, b, pads=[1, 1, 1, 1]); z = Relu(q); y = Concat(r, z, s, axis=1)"),
+    "few positions": ({"x": (2, 8, 5, 5), "w": (70, 8, 3, 3), "r": (2, 5, 5, 5)},
+                      "q = Conv(x, w, pads=[1, 1, 1, 1]); z = Tanh(q); y = Concat(z, r, axis=1)"),
+    "planes": ({"x": (2, 16, 9, 9), "w": (16, 1, 3, 3), "r": (2, 5, 9, 9)},
+               "q = Conv(x, w, group=16, pads=[1, 1, 1, 1]); z = Relu(q); y = Concat(r, z, axis=1)"),
+    "columns": ({"a": (2, 13, 20), "b": (20, 37), "c": (37,), "r": (2, 13, 7)},
+                "p = MatMul(a, b); q = Add(p, c); y = Concat(r, q, axis=2)"),
+    "rows": ({"a": (2, 13, 20), "b": (20, 37), "r": (2, 7, 37)}, "p = MatMul(a, b); y = Concat(p, r, axis=1)"),
+    "batches": ({"a": (2, 13, 20), "b": (20, 37), "r": (1, 13, 37)}, "p = MatMul(a, b); y = Concat(r, p, axis=0)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", BESIDE)
+def test_a_product_is_written_into_its_part_of_a_concat(family: str) -> None:
+    shapes, nodes = BESIDE[family]
+    graph = graph_of(shapes, nodes)
+    assert fault(FusedKernel(graph), shapes) is None
+    plan = plan_of(graph, shapes)
+    assert plan.product is not None and not any(plan.rooms)
+    kernel, arrays = FusedKernel(graph), numbers(graph, shapes)
+    (one,), (three,) = kernel(*arrays), kernel(*arrays, threads=3)
+    np.testing.assert_array_equal(one, three)
+    (want,) = Program(graph, Context.of(graph)).run(arrays)
+    np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["residual and layer norm", "attention", "convolution", "groups", "heads",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -156,6 +157,51 @@ def test_arena_of_a_stretch_holds_what_is_live() -> None:
         session.run(draw(graph, 0, dims))
     most = max(record.arena + sum(record.made) for record in records(session))
     assert most <= 1.1 * memory_order(graph, dims).peak
+
+
+def test_what_comes_in_is_given_up_where_it_is_not_needed_any_more() -> None:
+    """A stretch holds what it was given until it is done: where that weighs, it is parted."""
+    graph = parse_graph("""graph "given" opset 18 (x: float32[256, 1024], w: float32[1024, 4096],
+        v: float32[4096, 1024]) -> (y) {
+      zero = constant int64[] 0
+      a = CumSum(x, zero)
+      b = Exp(a)
+      c = MatMul(b, w)
+      d = MatMul(c, v)
+      e = MatMul(d, w)
+      y = ReduceMax(e, axes=[1])
+    }""")
+    groups = [Group((place,), node.outputs[0], ()) for place, node in enumerate(graph.nodes) if node.op != "CumSum"]
+    fused = fuse(graph, groups)
+    session = Session(fused, threads=1)
+    draw_ = np.random.default_rng(0)
+    feeds = {name: draw_.standard_normal(type_.shape, np.float32) / 64 for name, type_ in
+             ((name, graph.types[name]) for name in graph.inputs)}
+    for _ in range(4):
+        session.run(feeds)
+    assert records(session)
+    tracemalloc.start()
+    try:
+        got = session.run(feeds)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= 1.1 * memory_order(fused, {}).peak
+    same(got, one_by_one(fused, feeds))
+
+
+def test_many_steps_that_cannot_be_noted_are_found_in_one_run_without_depth() -> None:
+    steps = "\n".join(f"a{n} = Exp(t{n})\n b{n} = Neg(a{n})\n c{n} = Transpose(b{n}, perm=[1, 0])\n"
+                      f"r{n} = Reshape(c{n}, shape=[-1])\n k{n} = Reshape(r{n}, shape=[3, 5])\n"
+                      f"d{n} = Neg(k{n})\n t{n + 1} = Neg(d{n})" for n in range(400))
+    graph = parse_graph(f'graph "deep" opset 18 (t0: float32[3, 5]) -> (y) {{\n{steps}\n y = Abs(t400)\n}}')
+    groups = [Group((place,), node.outputs[0], ()) for place, node in enumerate(graph.nodes)
+              if node.op in ("Exp", "Neg", "Abs")]
+    fused = fuse(graph, groups)
+    session, feeds = Session(fused, threads=1), {"t0": np.full((3, 5), -1, np.float32)}
+    for _ in range(3):
+        same(session.run(feeds), one_by_one(fused, feeds))
+    assert len(records(session)) > 400
 
 
 def test_scalars_of_numpy_are_read_as_arrays() -> None:

@@ -112,6 +112,18 @@ def test_a_product_whose_parts_others_read_is_not_computed_for_one_of_them() -> 
     assert (0, 1, 2, 3, 4) in {group.nodes for group in enumerate_groups(one, one.types, 100, 99).groups}
 
 
+def test_a_concat_joins_a_product_from_below_only() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[1, 8, 9, 9], r: float32[1, 3, 9, 9], w: float32[8, 11, 1, 1])
+        -> (y) {
+      c = Concat(x, r, axis=1)
+      q = Conv(c, w)
+      z = Relu(q)
+      y = Concat(z, r, axis=1)
+    }""")
+    found = {group.nodes for group in enumerate_groups(graph, graph.types, 100, 99).groups}
+    assert (1, 2, 3) in found and not any({0, 1} <= set(each) for each in found)
+
+
 @pytest.mark.parametrize(("inputs", "nodes", "kept"), [
     ("x: float32[1, 256, 500], w: float32[256, 1, 31]", "y = Conv(x, w, group=256, pads=[15, 15])",
      {"w": (256, 1, 31)}),

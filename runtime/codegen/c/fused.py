@@ -50,6 +50,11 @@ class Plan:
         texts = [self.product.text] if self.product else []
         return "\n".join([*texts, *(each.written.text for each in (*self.before, *self.launches))])
 
+    @property
+    def in_tiles(self) -> bool:
+        """Not a product whose whole result lies in memory for a kernel that runs after it."""
+        return self.product is None or not self.rooms[-1]
+
 
 _UNUSED = np.zeros(1, np.int64)  # where kernels that read nothing by indices would tell of one outside
 
@@ -235,7 +240,8 @@ def _planned(values: Values, place: dict[str, int], exact: bool) -> Plan:
     outputs = tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in values.graph.outputs)
     pieces = _pieces(values, whole_shape(values), exact)
     product, done, room = _product(values, pieces, place, exact)
-    launches = () if done else tuple(launch_of(Writer(NAME, group).made, place, exact) for group in _groups(pieces))
+    left = [piece for piece in pieces if piece is not done]
+    launches = tuple(launch_of(Writer(NAME, group).made, place, exact) for group in _groups(left))
     return Plan(launches, outputs, 0, product, (room,) if product else (), indexed=any(each.indices for each in pieces))
 
 
@@ -259,20 +265,23 @@ def _staged(graph: Graph, values: Values, place: Mapping[str, int], exact: bool)
 
 
 def _product(values: Values, pieces: Sequence[Lowering], place: dict[str, int],
-             exact: bool) -> tuple[Product | None, bool, int]:
-    """The product that pieces read, whether nothing is left to do after it, and bytes of room for its result."""
-    nodes = {id(each.product): each.product for each in pieces if each.product is not None}
+             exact: bool) -> tuple[Product | None, Lowering | None, int]:
+    """The product that pieces read, the piece of which nothing is left to do after it, and bytes of room for its
+    result."""
+    readers = [each for each in pieces if each.product is not None]
+    nodes = {id(each.product): each.product for each in readers}
     if not nodes:
-        return None, False, 0
+        return None, None, 0
     if len(nodes) > 1:
         raise NotFusable("two products")
     (node,) = nodes.values()
+    assert node is not None
     name = node.outputs[0]
     place.setdefault(name, len(place))
-    if len(pieces) > 1:
-        return Product(operands_of(values, node), place, place[name], None), False, _bytes(values, name)
-    product, done = product_of(values, pieces[0], place, exact)
-    return product, done, 0 if done else _bytes(values, name)
+    if len(readers) > 1:
+        return Product(operands_of(values, node), place, place[name], None), None, _bytes(values, name)
+    product, done = product_of(values, readers[0], place, exact)
+    return product, readers[0] if done else None, 0 if done else _bytes(values, name)
 
 
 def _bytes(values: Values, name: str) -> int:

@@ -18,8 +18,8 @@ from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
-STEP_WORDS = 15
-_SOURCES, _PRODUCT, _ARGUMENTS = 1, 2, (3, 5, 7)  # among the words of a step
+STEP_WORDS = 16
+_SOURCES, _PRODUCT, _ARGUMENTS, _MEMORY = 1, 2, (3, 5, 7), 15  # among the words of a step
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
 _COMPUTED = {"double": 8, "long long": 8, "unsigned long long": 8, "bool": 1}  # bytes of C types; of others 4
@@ -37,15 +37,16 @@ class Made:
     keeps: tuple[object, ...]
     room: int
 
-    def moved(self, places: Sequence[tuple[int, int]]) -> Made:
-        """With each argument at a place in others: an argument, and bytes into that."""
+    def moved(self, places: Sequence[tuple[int, int]], memory: int) -> Made:
+        """With each argument at a place in others (an argument, and bytes into that), and its own memory so many bytes
+        behind where that of the call begins."""
         sources, words = self.sources[:], self.words[:]
         for pairs, begins in ((sources, range(0, len(sources), 2)), (words, _ARGUMENTS if words[_PRODUCT] else ())):
             for begin in begins:
                 if pairs[begin] >= 0:
                     argument, start = places[pairs[begin]]
                     pairs[begin], pairs[begin + 1] = argument, start + pairs[begin + 1]
-        words[_SOURCES] = at(sources)
+        words[_SOURCES], words[_MEMORY] = at(sources), memory
         return Made(words, sources, self.keeps, self.room)
 
 

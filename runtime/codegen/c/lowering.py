@@ -60,6 +60,14 @@ class Item:
     helper: str = ""
 
 
+@dataclass(frozen=True)
+class Held:
+    """A product's element at `place` (of its result, row-major) lies at `address`."""
+
+    place: Coordinate
+    address: Address
+
+
 Lower = Callable[["Lowering", Node, int, View], int]
 
 
@@ -114,10 +122,10 @@ class Lowering:
     """The items of one kernel for one domain. `results` are those of the graph's outputs.
 
     A matrix product is no item: the kernel reads what has been computed before it. `product` is its node, and `held`
-    the tensor where its result lies.
+    says where its result lies, if that is elsewhere than in a tensor of its own.
     """
 
-    def __init__(self, values: Values, domain: Domain, exact: bool, held: str = "") -> None:
+    def __init__(self, values: Values, domain: Domain, exact: bool, held: Held | None = None) -> None:
         self.values, self.domain, self.exact, self.held = values, domain, exact, held
         self.trips = domain.trips
         self.product: Node | None = None
@@ -172,9 +180,11 @@ class Lowering:
         return self._load(name, dtype, view, values.strides[name])
 
     def _load(self, tensor: str, dtype: str, view: View, strides: Sequence[int]) -> int:
-        place = self.place(view, strides)
-        indices = tuple(self.indices[~loop] for loop, _ in place.terms if loop < 0)
-        return self._add(Item("load", dtype, args=indices, address=Address(tensor, place)), self.loops_of((place,)))
+        return self._load_at(Address(tensor, self.place(view, strides)), dtype)
+
+    def _load_at(self, address: Address, dtype: str) -> int:
+        indices = tuple(self.indices[~loop] for loop, _ in address.place.terms if loop < 0)
+        return self._add(Item("load", dtype, args=indices, address=address), self.loops_of((address.place,)))
 
     @staticmethod
     def place(view: View, strides: Sequence[int]) -> Coordinate:
@@ -191,7 +201,11 @@ class Lowering:
         self.needs_rounding(node.op)
         self.product = node
         (name,) = node.outputs
-        return self._load(self.held or name, self.dtype(name), view, address.contiguous(self.shape(name)))
+        place = self.place(view, address.contiguous(self.shape(name)))
+        if self.held is None:
+            return self._load_at(Address(name, place), self.dtype(name))
+        assert place == self.held.place
+        return self._load_at(self.held.address, self.dtype(name))
 
     def literal(self, value: float | int | bool, dtype: str) -> int:
         """A number."""

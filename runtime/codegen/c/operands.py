@@ -78,6 +78,13 @@ class Operands:
         left, right = (replace(each, row=each.column, column=each.row) for each in (self.right, self.left))
         return replace(self, left=left, right=right, m=self.n, n=self.m)
 
+    def in_parts(self, rows: int) -> Operands:
+        """The same product with so many rows, a part of m, in a batch. `starts` are to be set."""
+        parts = range(0, self.m, rows)
+        left = tuple(start + first * self.left.row for start in self.left.batches for first in parts)
+        right = tuple(start for start in self.right.batches for _ in parts)
+        return replace(self, left=replace(self.left, batches=left), right=replace(self.right, batches=right), m=rows)
+
     @property
     def work(self) -> int:
         """Products of two numbers."""

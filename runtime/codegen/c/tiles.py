@@ -14,10 +14,9 @@ import numpy as np
 
 from graphs import dtypes
 
-from .. import address
+from .laid import held_in, in_groups, is_moved_only, laid
 from .launch import NAME, Launch, Made, address_of, at, launch_of
-from .lowering import Address, Lowering, Values
-from .moved import moved
+from .lowering import Lowering, Values
 from .native import engine
 from .operands import Operands, operands_of
 from .text import Writer
@@ -122,7 +121,7 @@ class Product:
                       image.groups * table.shape[1], image.channels, at(self.padding)]
             room += image.groups * image.elements * FLOAT
         sources = then.launch.pointers if then else array("q")
-        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images])
+        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images, 0])
         return Made(words, sources, (self, launch, job, table, packed), room)
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
@@ -176,22 +175,21 @@ def product_of(values: Values, piece: Lowering, place: Mapping[str, int], exact:
     if min(operands.m, operands.n, operands.k) < 1:
         raise NotFusable("a tensor without elements")
     (output, *others) = values.graph.outputs
-    if not others and values.dtypes[output] == "float32":
-        there = moved(piece, operands, output)
-        if there is not None:
-            return Product(there, place, place[output], None), True
-        held = Lowering(values, piece.domain, exact, output)
-        read = {item.address for item in held.items if item.address and item.address.tensor == output}
-        if read == {_stored(held, output)}:
-            then = _then(held, operands, place, exact)
+    held = held_in(piece, output) if not others and values.dtypes[output] == "float32" else None
+    if held and operands.image and operands.image.groups > 1:
+        piece = Lowering(values, in_groups(piece, operands, held), exact)
+        held = held_in(piece, output)
+    for exchanged in (False, True) if not operands.image and not operands.lanes else (False,):
+        there = laid(piece, operands, held, exchanged) if held else None
+        if held is None or there is None:
+            continue
+        if is_moved_only(piece):
+            return Product(there.operands, place, place[output], None), True
+        if there.loops == list(piece.domain.loops):
+            then = _then(Lowering(values, piece.domain, exact, held), there.operands, place, exact)
             if then is not None:
-                return Product(operands, place, place[output], then), True
+                return Product(there.operands, place, place[output], then), True
     return Product(operands, place, place[name], None), False
-
-
-def _stored(lowered: Lowering, output: str) -> Address:
-    where = Lowering.place(lowered.domain.view, address.contiguous(lowered.shape(output)))
-    return Address(output, where)
 
 
 def _then(lowered: Lowering, operands: Operands, place: Mapping[str, int], exact: bool) -> Then | None:
