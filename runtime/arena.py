@@ -60,3 +60,49 @@ def _best_fit(begin: np.ndarray, end: np.ndarray, size: int) -> int:
     if not fitting.size:
         return int(reached[-1])
     return int(starts[fitting[np.argmin(gaps[fitting])]])
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Bytes that others may use from step `first` to step `last`, both included."""
+
+    size: int
+    first: int
+    last: int
+
+
+def in_regions(regions: Sequence[Region], spans: Sequence[Span], fitting: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """What of the spans lies in regions, so that the others need little memory: index -> region and offset. A span may
+    lie in the first `fitting` regions.
+
+    As long as one that is needed while most is needed fits into a region, the largest such goes there.
+    """
+    numbers = np.array([(span.first, span.last, span.size) for span in spans], np.int64).reshape(-1, 3)
+    first, last, size = numbers.T
+    inside: list[list[int]] = [[] for _ in regions]
+    offsets: dict[int, tuple[int, int]] = {}
+    waiting = size > 0
+    while waiting.any():
+        change = np.zeros(int(last.max()) + 2, np.int64)
+        np.add.at(change, first[waiting], size[waiting])
+        np.add.at(change, last[waiting] + 1, -size[waiting])
+        most = int(np.argmax(np.cumsum(change)))
+        there = np.flatnonzero(waiting & (first <= most) & (last >= most))
+        for index in sorted(there.tolist(), key=lambda each: -spans[each].size):
+            place = next((place for place in range(min(fitting[index], len(regions)))
+                          if _fits(regions[place], [spans[each] for each in (*inside[place], index)])), None)
+            if place is not None:
+                inside[place].append(index)
+                waiting[index] = False
+                break
+        else:
+            break
+    for place, taken in enumerate(inside):
+        offsets |= {index: (place, offset) for index, offset in zip(taken, arrange([spans[each] for each in taken])[0])}
+    return offsets
+
+
+def _fits(region: Region, spans: Sequence[Span]) -> bool:
+    if any(span.first < region.first or span.last > region.last or span.size > region.size for span in spans):
+        return False
+    return all(offset + span.size <= region.size for offset, span in zip(arrange(spans)[0], spans))

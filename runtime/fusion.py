@@ -258,6 +258,20 @@ class FusedFunction:
         return self.kernel.call_of(values, self.threads, self._packs(values))
 
 
+def lone_function(graph: Graph, node: Node, function: NodeFunction, threads: int) -> FusedFunction | None:
+    """The function of a pointwise node or a Concat by itself as a kernel, with the same bits; None for others. It gains
+    nothing alone, but lets kernels around it run in one call."""
+    record = find(node.op, node.domain)
+    if record is None or not (record.pointwise or node.op == "Concat") or not is_fusable(graph, node):
+        return None
+    names = [f"x{place}" for place in range(len(node.inputs))]
+    types = dict(zip((*names, "y"), (graph.type_of(name) for name in (*node.inputs, node.outputs[0]))))
+    body = Graph("lone", names, ["y"], [Node(node.op, tuple(names), ("y",), dict(node.attrs), node.domain,
+                                             version=node.version)],
+                 types={name: type_ for name, type_ in types.items() if type_ is not None}, opsets=dict(graph.opsets))
+    return FusedFunction(kernel_of(body, True), (), threads, function)
+
+
 def kernel_of(body: Graph, exact: bool) -> FusedKernel:
     """The kernel of a body, one for all bodies with its text."""
     return _kernel(_Body(body), exact)

@@ -122,26 +122,29 @@ class Program:
 
     def _join(self, functions: Sequence[NodeFunction], settled: set[int]) -> None:
         """Run fused nodes that follow each other as one."""
-        from .fusion import FusedFunction
-        from .joined import FUSED, PLAIN, SETTLED, VIEW, Planned, Stretch, joined
+        from .fusion import FusedFunction, lone_function
+        from .joined import FUSED, LONE, PLAIN, SETTLED, VIEW, Planned, Stretch, joined
 
         constants = {self._slots[name] for name in self.graph.constants}
+        threads = next((each.threads for each in functions if isinstance(each, FusedFunction)), 1)
         planned: list[Planned] = []
         for index, (node, function) in enumerate(zip(self.graph.nodes, functions)):
             (step, frees), (reads, writes, _) = self.steps[index], self._made_of[index]
-            if ABSENT in (*reads, *writes) or not all(isinstance(self.graph.type_of(name), TensorType)
-                                                      for name in node.inputs):
-                kind = PLAIN
-            elif index in settled:
+            kind, lone = PLAIN, None
+            typed = all(isinstance(self.graph.type_of(name), TensorType) for name in node.inputs if name)
+            if index in settled and typed and ABSENT not in writes:
                 kind = SETTLED
+            elif ABSENT in (*reads, *writes) or not typed:
+                kind = PLAIN
             elif isinstance(function, FusedFunction):
                 kind = FUSED
             elif node.op in VIEWS and not node.domain and not node.is_opaque and self._kept.union(constants).issuperset(
                     reads[1:]):
                 kind = VIEW
-            else:
-                kind = PLAIN
-            planned.append(Planned(index, step, tuple(reads), tuple(writes), frees, kind, function))
+            elif (lone := lone_function(self.graph, node, function, threads)) is not None:
+                kind = LONE
+            planned.append(Planned(index, step, tuple(slot for slot in reads if slot != ABSENT), tuple(writes), frees,
+                                   kind, lone or function))
         self._runs = [(part, (), part.steps[0].index) if isinstance(part, Stretch) else
                       (part.run, part.frees, part.index)
                       for part in joined(planned, constants, self._kept, self._fail)]

@@ -57,6 +57,16 @@ FAMILIES = {
         "p = MatMul(a, b); y = Transpose(p, perm=[1, 0, 2, 3])", True),
     "groups with a residual": ({"x": (2, 8, 9, 9), "w": (20, 2, 3, 3), "r": (2, 20, 9, 9), "b": (20,)},
         "q = Conv(x, w, b, group=4, pads=[1, 1, 1, 1]); z = Add(q, r); y = Relu(z)", True),
+    "batches and heads joined": ({"q": (2, 9, 3, 16), "v": (2, 11, 3, 16)},
+        "t = Transpose(q, perm=[0, 2, 1, 3]); a = Reshape(t, shape=[6, 9, 16]); u = Transpose(v, perm=[0, 2, 3, 1]); "
+        "b = Reshape(u, shape=[6, 16, 11]); p = MatMul(a, b); y = Softmax(p)", True),
+    "batches and heads joined on one side": ({"q": (2, 9, 3, 16), "b": (6, 16, 11)},
+        "t = Transpose(q, perm=[0, 2, 1, 3]); a = Reshape(t, shape=[6, 9, 16]); p = MatMul(a, b); y = Relu(p)", True),
+    "rows joined": ({"q": (3, 5, 4, 16), "b": (16, 37)},
+        "t = Transpose(q, perm=[2, 0, 1, 3]); a = Reshape(t, shape=[4, 15, 16]); p = MatMul(a, b); y = Relu(p)", True),
+    "joined in different ways": ({"q": (2, 9, 6, 16), "v": (4, 11, 3, 16)},
+        "t = Transpose(q, perm=[0, 2, 1, 3]); a = Reshape(t, shape=[12, 9, 16]); u = Transpose(v, perm=[0, 2, 3, 1]); "
+        "b = Reshape(u, shape=[12, 16, 11]); y = MatMul(a, b)", True),
     "few positions moved": ({"x": (2, 8, 5, 5), "w": (70, 8, 3, 3)}, "q = Conv(x, w, pads=[1, 1, 1, 1]); "
         "t = Transpose(q, perm=[1, 0, 2, 3]); y = Reshape(t, shape=[70, 50])", True),
     "batch norm": ({"x": (1, 8, 9, 9), "w": (20, 8, 3, 3), "g": (20,), "b": (20,), "e": (20,), "v": (20,)},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 from graphs import dtypes
 from graphs.errors import EgraftError
 from graphs.ir import Graph
+from graphs.text import parse_graph
 from graphs.types import TensorType
 
 from .launch import NAME, Launch, Made, address_of, at, first_line, launch_of, lines, workspace
@@ -136,7 +138,7 @@ class FusedKernel:
         kept = [given, made, outside]
 
         def run(kept: object = kept) -> None:
-            call.run(addresses.copy())
+            call.run(addresses)
 
         return run
 
@@ -164,6 +166,21 @@ class FusedKernel:
             found = reason
         self._plans[key] = found
         return found
+
+
+def copying(source: np.ndarray, copies: Sequence[np.ndarray]) -> FusedKernel | None:
+    """The kernel that copies an array into a row-major one of another shape, as a Reshape does that is no view; None
+    where that is not it."""
+    if len(copies) != 1 or source.dtype.kind in "OUS" or copies[0].dtype != source.dtype \
+            or copies[0].size != source.size or not copies[0].flags.c_contiguous:
+        return None
+    return _copying(dtypes.name_of(source.dtype), source.shape, copies[0].shape)
+
+
+@lru_cache(maxsize=256)
+def _copying(dtype: str, shape: tuple[int, ...], to: tuple[int, ...]) -> FusedKernel:
+    node = f"y = Reshape(x, shape={list(to)})"
+    return FusedKernel(parse_graph(f'graph "copy" opset 18 (x: {dtype}{list(shape)}) -> (y) {{\n{node}\n}}'))
 
 
 def _as_arrays(values: Sequence[Any]) -> list[np.ndarray]:
@@ -198,6 +215,8 @@ class Call:
             made.append(plan.product.step(addresses, threads, packs))
         made += [each.step(few) for each in plan.launches]
         ends = list(accumulate((lines(each) for each in plan.rooms), initial=0))
+        memory = len(addresses) + len(plan.outputs) + 1 + len(plan.rooms)  # behind all arguments
+        made = [each.with_memory(memory) for each in made]
         return Call(plan, array("q", [word for each in made for word in each.words]), len(made), tuple(ends[:-1]),
                     ends[-1], ends[-1] + max((each.room for each in made), default=0),
                     tuple(made))
@@ -206,9 +225,8 @@ class Call:
         """Run it on arguments, outputs and a fault at these addresses."""
         memory = workspace(self.room)
         start = first_line(memory)
-        addresses += [start + each for each in self.rooms]
-        arguments = array("q", addresses)
-        engine().eg_follow(at(self.steps), self.count, at(arguments), start + self.memory)
+        arguments = array("q", [*addresses, *(start + each for each in self.rooms), start + self.memory])
+        engine().eg_follow(at(self.steps), self.count, at(arguments))
 
 
 def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -18,7 +18,7 @@ from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
-STEP_WORDS = 16
+STEP_WORDS = 17
 _SOURCES, _PRODUCT, _ARGUMENTS, _MEMORY = 1, 2, (3, 5, 7), 15  # among the words of a step
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
@@ -37,17 +37,23 @@ class Made:
     keeps: tuple[object, ...]
     room: int
 
-    def moved(self, places: Sequence[tuple[int, int]], memory: int) -> Made:
-        """With each argument at a place in others (an argument, and bytes into that), and its own memory so many bytes
-        behind where that of the call begins."""
+    def moved(self, places: Sequence[tuple[int, int]], memory: tuple[int, int]) -> Made:
+        """With each argument, and its own memory, at a place in others: an argument, and bytes into that."""
         sources, words = self.sources[:], self.words[:]
         for pairs, begins in ((sources, range(0, len(sources), 2)), (words, _ARGUMENTS if words[_PRODUCT] else ())):
             for begin in begins:
                 if pairs[begin] >= 0:
                     argument, start = places[pairs[begin]]
                     pairs[begin], pairs[begin + 1] = argument, start + pairs[begin + 1]
-        words[_SOURCES], words[_MEMORY] = at(sources), memory
-        return Made(words, sources, self.keeps, self.room)
+        words[_SOURCES] = at(sources)
+        return replace(self, words=words, sources=sources).with_memory(*memory)
+
+
+    def with_memory(self, argument: int, start: int = 0) -> Made:
+        """With its own memory so many bytes into an argument."""
+        words = self.words[:]
+        words[_MEMORY], words[_MEMORY + 1] = argument, start
+        return replace(self, words=words)
 
 
 @dataclass(frozen=True)

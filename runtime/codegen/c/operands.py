@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 
 import numpy as np
@@ -15,7 +15,7 @@ from graphs.operators._windows import SAME, explicit_pads, per_axis, window_coun
 from .. import address
 from .lanes import RESIZED, Lanes, Resized, of_convolution, of_pool, of_resize
 from .lowering import Lowering, Values
-from .views import Coordinate, Cut, Domain, NotFusable, Refine, View
+from .views import Cut, Domain, NotFusable, Refine
 
 MOST_POSITIONS = 1 << 22  # of a convolution's result, for each of which the place in the image is kept
 POOLS = frozenset({"MaxPool", "AveragePool"})
@@ -97,60 +97,126 @@ def operands_of(values: Values, node: Node) -> Operands:
         return _conv(values, node)
     if node.op in POOLS | RESIZED:
         return _planes(values, node)
-    (a, start_a, strides_a), (b, start_b, strides_b) = (_read(values, name) for name in node.inputs[:2])
-    shape_a, shape_b = (values.shapes[name] for name in node.inputs[:2])
-    if len(shape_a) < 2 or len(shape_b) < 2:
+    (a, start_a, axes_a), (b, start_b, axes_b) = (_read(values, name) for name in node.inputs[:2])
+    if len(axes_a) < 2 or len(axes_b) < 2:
         raise NotFusable("a product with a vector")
     if node.attrs.get("transA"):
-        shape_a, strides_a = shape_a[::-1], strides_a[::-1]
+        axes_a = axes_a[::-1]
     if node.attrs.get("transB"):
-        shape_b, strides_b = shape_b[::-1], strides_b[::-1]
+        axes_b = axes_b[::-1]
     whole = values.shapes[node.outputs[0]]
-    steps = [address.broadcast(shape_a[:-2], strides_a[:-2], whole[:-2]) + (strides_a[-2],),
-             address.broadcast(shape_b[:-2], strides_b[:-2], whole[:-2]) + (0,), address.contiguous(whole)[:-1]]
-    sizes, (left, right, own) = address.collapse(whole[:-1], steps)
-    if sizes and right[-1] == 0:  # rows: neighbouring batches may be among them
-        m, row, step = sizes[-1], left[-1], own[-1]
-        sizes, left, right, own = sizes[:-1], left[:-1], right[:-1], own[:-1]
+    steps_of_whole = address.contiguous(whole)
+    shape, steps = list[int](), (list[int](), list[int](), list[int]())
+    for place, (size, step) in enumerate(zip(whole[:-1], steps_of_whole), -len(whole)):
+        right = _axis(axes_b, place, size) if place < -2 else Axis(((size, 0),))
+        for digit, *each in _together(_axis(axes_a, place, size), right, Axis(((size, step),))):
+            shape.append(digit)
+            for own, one in zip(steps, each):
+                own.append(one)
+    sizes, (left, right_, own_) = address.collapse(shape, [tuple(each) for each in steps])
+    if sizes and right_[-1] == 0:  # rows: neighbouring batches may be among them
+        m, row, step = sizes[-1], left[-1], own_[-1]
+        sizes, left, right_, own_ = sizes[:-1], left[:-1], right_[:-1], own_[:-1]
     else:
-        m, row, step = 1, strides_a[-2], whole[-1]
+        m, row, step = 1, axes_a[-2].digits[-1][1], whole[-1]
     places = list(product(*map(range, sizes)))
-    starts = [tuple(sum(i * s for i, s in zip(place, each)) for place in places) for each in (left, right, own)]
-    return Operands(Operand(a, start_a, row, strides_a[-1], starts[0]),
-                    Operand(b, start_b, strides_b[-2], strides_b[-1], starts[1]),
-                    m, whole[-1], shape_a[-1], starts[2], step)
+    starts = [tuple(sum(i * s for i, s in zip(place, each)) for place in places) for each in (left, right_, own_)]
+    return Operands(Operand(a, start_a, row, axes_a[-1].stride, starts[0]),
+                    Operand(b, start_b, axes_b[-2].stride, axes_b[-1].stride, starts[1]),
+                    m, whole[-1], axes_a[-1].size, starts[2], step)
 
 
-def _read(values: Values, name: str) -> tuple[str, int, tuple[int, ...]]:
-    """(tensor, first element, stride of each axis) of an operand, which may be a view of what is given."""
+@dataclass(frozen=True)
+class Axis:
+    """The (size, stride) of each digit of an axis, outermost first: one, but where a Reshape joins axes that do not lie
+    one in the other."""
+
+    digits: tuple[tuple[int, int], ...]
+
+    @property
+    def size(self) -> int:
+        """How many places it has."""
+        return prod(size for size, _ in self.digits)
+
+    @property
+    def stride(self) -> int:
+        """From one place to the next. Raises NotFusable where that is not always the same."""
+        (*_, (_, last)) = self.digits
+        if any(one[1] != other[0] * other[1] for one, other in pairwise(self.digits)):
+            raise NotFusable("a product with an operand that is moved")
+        return last
+
+
+def _axis(axes: Sequence[Axis], place: int, size: int) -> Axis:
+    """An axis (counted from the last) of an operand that is repeated to `size` places."""
+    own = axes[place] if len(axes) >= -place else None
+    return Axis(((size, 0),)) if own is None or own.size != size else own
+
+
+def _together(*axes: Axis) -> list[list[int]]:
+    """The same axis of several operands: sizes of digits that suit all, each with the strides."""
+    ends = sorted({prod(size for size, _ in each.digits[place:]) for each in axes for place in range(len(each.digits))})
+    if any(larger % smaller for smaller, larger in pairwise(ends)):
+        raise NotFusable("a product with operands that are joined in different ways")
+    found, inner = [], 1
+    for end in ends:
+        if end > inner:
+            found.append([end // inner, *(_step(each, inner) for each in axes)])
+            inner = end
+    return found[::-1]
+
+
+def _step(axis: Axis, inner: int) -> int:
+    """The stride of a digit that begins after `inner` places."""
+    below = 1
+    for size, stride in reversed(axis.digits):
+        if below * size > inner:
+            return stride * (inner // below)
+        below *= size
+    raise AssertionError("a digit behind the end of its axis")
+
+
+def _read(values: Values, name: str) -> tuple[str, int, tuple[Axis, ...]]:
+    """(tensor, first element, axes) of an operand, which may be a view of what is given."""
     if name not in values.producers:
         constant = values.graph.constants.get(name)
         if constant is not None and constant.size and constant.facts.splat is not None:
             raise NotFusable("a product with one number")
-        return name, 0, values.strides[name]
+        return name, 0, tuple(Axis(((size, step),)) for size, step in zip(values.shapes[name], values.strides[name]))
     graph = values.graph.copy()
     graph.outputs = [name]
-    try:
-        lowered = Lowering(replace(values, graph=graph), Domain.of(values.shapes[name]), False)
-    except (Refine, Cut) as reason:
-        raise NotFusable("a product with an operand that is moved") from reason
+    domain = Domain.of(values.shapes[name])
+    lowered = None
+    while lowered is None:
+        try:
+            lowered = Lowering(replace(values, graph=graph), domain, False)
+        except Refine as need:
+            if need.loop not in domain.loops:
+                raise NotFusable("a product with an operand that is moved") from need
+            domain = domain.refined(need)
+        except Cut as reason:
+            raise NotFusable("a product with an operand that is moved") from reason
     found = lowered.items[lowered.results[0]]
     if found.address is None or found.args or lowered.product is not None:
         raise NotFusable("a product with an operand that is computed")
-    return found.address.tensor, found.address.place.start, _strides(lowered.domain.view, found.address.place)
+    factors = dict(found.address.place.terms)
+    axes = tuple(Axis(tuple((domain.trips[loop], factors.get(loop, 0)) for loop, _ in
+                            sorted(each.terms, key=lambda term: -term[1])) or ((1, 0),)) for each in domain.view)
+    return found.address.tensor, found.address.place.start, axes
 
 
-def _strides(view: View, place: Coordinate) -> tuple[int, ...]:
-    factors = dict(place.terms)
-    return tuple(factors.get(each.terms[0][0], 0) if each.terms else 0 for each in view)
+def _rows_of(values: Values, name: str, what: str) -> tuple[str, int]:
+    """(tensor, first element) of an operand that has to be row-major."""
+    tensor, start, axes = _read(values, name)
+    for axis, step in zip(axes, address.contiguous(values.shapes[name])):
+        if axis.size != 1 and axis.stride != step:
+            raise NotFusable(f"{what} is not row-major")
+    return tensor, start
 
 
 def _conv(values: Values, node: Node) -> Operands:
-    (x, start_x, strides_x), (w, start_w, strides_w) = (_read(values, name) for name in node.inputs[:2])
+    (x, start_x), (w, start_w) = (_rows_of(values, name, f"a convolution whose {name}") for name in node.inputs[:2])
     shape, weights, whole = (values.shapes[name] for name in (*node.inputs[:2], node.outputs[0]))
-    for name, own, strides in ((x, shape, strides_x), (w, weights, strides_w)):
-        if any(size != 1 and one != other for size, one, other in zip(own, strides, address.contiguous(own))):
-            raise NotFusable(f"a convolution whose {name} is not row-major")
     lanes = of_convolution(node, tuple(shape), tuple(weights), whole[1])
     if lanes is not None:
         return _windows(lanes, Operand(w, start_w, lanes.elements, 1, (0,) * shape[0]), x, start_x, whole)
@@ -168,10 +234,8 @@ def _conv(values: Values, node: Node) -> Operands:
 
 
 def _planes(values: Values, node: Node) -> Operands:
-    x, start, strides = _read(values, node.inputs[0])
+    x, start = _rows_of(values, node.inputs[0], f"{node.op} of what")
     shape = tuple(values.shapes[node.inputs[0]])
-    if any(size != 1 and one != other for size, one, other in zip(shape, strides, address.contiguous(shape))):
-        raise NotFusable(f"{node.op} of what is not row-major")
     lanes = of_pool(node, shape) if node.op in POOLS else of_resize(node, shape)
     if lanes is None:
         raise NotFusable("a pool with negative padding, or a window of nothing")

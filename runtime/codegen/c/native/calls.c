@@ -10,7 +10,7 @@ typedef struct {
   // A product whose image is padded as a whole, one image at a time; else 0 images.
   eg_index images, image_at, image_bytes, table_step, channels;  // where it is padded in the memory; words of the table
   const eg_padding* padding;
-  eg_index memory_at;  // where its own memory begins, in that of the call
+  eg_index memory, memory_at;  // its own, which begins at a line of the cache: argument, bytes into it
 } eg_step;
 
 static void eg_bind(const eg_step* step, const eg_index* arguments, eg_launch* launch, eg_index* bases) {
@@ -39,12 +39,11 @@ static void eg_images(const eg_step* step, eg_product* job, char* room) {
   }
 }
 
-// `memory` begins at a line of the cache.
-void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments, char* memory) {
+void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments) {
   for (const eg_step* step = steps; step < steps + count; ++step) {
     eg_index bases[EG_MOST_POINTERS];
     eg_launch launch;
-    char* const own = memory + step->memory_at;
+    char* const own = (char*)arguments[step->memory] + step->memory_at;
     if (step->launch) eg_bind(step, arguments, &launch, bases);
     if (!step->product) {
       launch.memory = own;
