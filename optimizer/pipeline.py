@@ -26,6 +26,7 @@ from .candidates import Improved
 from .collecting import rare_collections
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
+from .headline import confirmed
 from .journaling import FUSION, Journal, after, step
 from .limiting import handed_back, limited
 from .options import Options
@@ -167,7 +168,8 @@ class Pipeline:
         entries = finalists.enter(self.original, normalized, improved, self.context.target.reads_types)
         if self.context.options.stages != "all":
             return improved, finalists.not_measured(entries)
-        return improved, finalists.race(entries, self.context, improved.predicted_input)
+        outcome = finalists.race(entries, self.context, improved.predicted_input)
+        return improved, confirmed(entries[0], outcome, self.context, improved.predicted_input)
 
     def _drop(self, failed: Finalist) -> bool:
         """Find the rule that made a finalist fail and do without it; False where that cannot help."""

@@ -235,7 +235,9 @@ def ratio_text(measured: Mapping[str, Any]) -> str:
     the usual 99 %, and the text says for what."""
     confidence = measured.get("confidence") or 1.0
     held = "" if confidence >= 0.99 else f", the interval at {100 * confidence:.0f} %"
-    return f"the median ratio of {counted(measured['rounds'], 'round')}{held}"
+    of = f"{counted(measured['pairs'], 'pair')} of fresh sessions" if measured.get("pairs") else (
+        counted(measured["rounds"], "round"))
+    return f"the median ratio of {of}{held}"
 
 
 def medians_text(measured: Mapping[str, Any]) -> str:

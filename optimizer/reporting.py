@@ -110,17 +110,24 @@ def _predicted(original: Graph, winner: Finalist, improved: Improved, trace: Tra
 
 
 def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
-    comparison = outcome.comparison
-    if comparison is None or winner.name not in comparison.results:
+    race, comparison = outcome.comparison, headline_of(winner, outcome)
+    if race is None or comparison is None or winner.name not in comparison.results:
         return {"speed_up": None, "note": outcome.note, "unsupported": outcome.unsupported}
     if comparison.kind == "estimated":
         return {"speed_up": None, "note": f"nothing was measured: {comparison.note}",
                 "unsupported": outcome.unsupported}
     others = [{"name": name, **{key: row[key] for key in ("speed_up", "low", "high", "verdict", "after")}}
-              for name in comparison.results if name not in (INPUT, winner.name)
-              for row in [measured_row(name, comparison)]]
+              for name in race.results if name not in (INPUT, winner.name)
+              for row in [measured_row(name, race)]]
     return {**measured_row(winner.name, comparison), "unsupported": outcome.unsupported, "note": outcome.note,
             "others": others}
+
+
+def headline_of(winner: Finalist, outcome: Outcome) -> Comparison | None:
+    """What the winner is said to be worth: as compared with the input alone, if it was, else as in the race."""
+    found = outcome.headline
+    told = found is not None and winner.name != INPUT and winner.name in found.results
+    return found if told else outcome.comparison
 
 
 def measured_row(name: str, comparison: Comparison) -> dict[str, Any]:
@@ -130,8 +137,9 @@ def measured_row(name: str, comparison: Comparison) -> dict[str, Any]:
         "speed_up": _inverse(found.ratio), "low": _inverse(found.high), "high": _inverse(found.low),
         "verdict": found.verdict,
         "confidence": found.confidence, "before": base.seconds, "after": found.seconds, "spread": found.spread,
-        "noise": comparison.threshold, "rounds": comparison.rounds, "looks": found.looks, "clock": comparison.clock,
-        "kind": comparison.kind, "stopped": comparison.stopped, "threads": comparison.threads,
+        "noise": comparison.threshold, "rounds": comparison.rounds, "pairs": comparison.pairs, "looks": found.looks,
+        "clock": comparison.clock, "kind": comparison.kind, "stopped": comparison.stopped,
+        "threads": comparison.threads,
     }  # fmt: skip
 
 
