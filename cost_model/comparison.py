@@ -303,14 +303,12 @@ def judge(
 
 
 def of_pairs(whole: Comparison, ratios: Mapping[str, Interval], pairs: int) -> Comparison:
-    """A comparison with the ratios of `pairs` pairs of sessions in the place of those of rounds; no interval becomes
-    narrower."""
-    results = {}
-    for name, found in whole.results.items():
-        low, high = min(found.low, ratios[name].low), max(found.high, ratios[name].high)
-        interval = Interval(ratios[name].median, low, high, ratios[name].confidence)
-        results[name] = replace(found, ratio=interval.median, low=low, high=high, confidence=interval.confidence,
-                                verdict=_verdict(interval, whole.threshold))
+    """A comparison with the ratios of `pairs` pairs of sessions in the place of those of rounds."""
+    results = {
+        name: replace(found, ratio=ratios[name].median, low=ratios[name].low, high=ratios[name].high,
+                      confidence=ratios[name].confidence, verdict=_verdict(ratios[name], whole.threshold))
+        for name, found in whole.results.items()
+    }
     return replace(whole, results=results, pairs=pairs)
 
 

@@ -27,7 +27,7 @@ from .timings import Timings
 if TYPE_CHECKING:
     from .targets.base import Runner, Target
 
-MOST_PAIRS, LEAST_PAIRS = 8, 2  # of eight values the whole range holds the median with 99 %; one pair tells no spread
+MOST_PAIRS, LEAST_PAIRS = 8, 3  # the range of eight values holds the median with 99 %, that of three with 75 %
 SAMPLE = 2e-3  # seconds: the first runs of a sample find what the other graph left in the caches
 PAIR_SECONDS = 0.02  # of sampling in each pair; three rounds at least
 HELD_BYTES = 256 << 20  # of weights in sessions that live at one time
@@ -54,8 +54,8 @@ def compare_sessions(
 ) -> Comparison | None:
     """From the database, else measured now and stored; None where `seconds` are none, or the database is frozen.
 
-    After two pairs another one is begun if it fits into `seconds` as the earlier ones did. `held`: bytes of weights
-    in a session. Raises Unsupported where the target runs one of the two graphs not.
+    After three pairs another one is begun if it fits into `seconds` (of processor time with one thread) as the earlier
+    ones did. `held`: bytes of weights in a session. Raises Unsupported where the target runs one of the two graphs not.
     """
     from .targets.verdicts import for_names, from_record, renamed
 
@@ -83,16 +83,17 @@ def _measured(target: Target, graphs: Mapping[str, Graph], baseline: str, feeds:
     living: list[Runner] = []
     pairs: list[Comparison] = []
     took: list[float] = []
+    clock = target.clocks.cpu if threads == 1 else target.clocks.wall
     try:
         while len(pairs) < most and (len(pairs) < LEAST_PAIRS or sum(took) + mean(took) <= seconds):
-            start = target.clocks.wall()
+            start = clock()
             runs: dict[str, protocol.Run] = {}
             for name in graphs if len(pairs) % 2 else reversed(list(graphs)):
                 living.append(prepared(target, graphs[name], feeds, threads))
                 runs[name] = living[-1].call or living[-1].run
             once = dataclasses.replace(once, seed=settings.seed + len(pairs))
             pairs.append(protocol.compare(runs, baseline, threads, once, target.clocks))
-            took.append(target.clocks.wall() - start)
+            took.append(clock() - start)
     finally:
         for runner in living:
             runner.close()
@@ -100,8 +101,8 @@ def _measured(target: Target, graphs: Mapping[str, Graph], baseline: str, feeds:
 
 
 def over_pairs(pairs: Sequence[Comparison], threads: int, settings: protocol.Settings) -> Comparison:
-    """One comparison of what each pair found: medians and intervals of the ratios of the pairs, never narrower than
-    those of all rounds; noise and threshold of all rounds."""
+    """One comparison of what each pair found: median and interval of the ratios of the pairs, each the median of its
+    rounds; noise and threshold of all rounds."""
     baseline = pairs[0].baseline
     clock = next((each.clock for each in pairs if each.clock == "wall"), pairs[0].clock)
     whole = judge(baseline, {name: _one_list(each.samples[name] for each in pairs) for name in pairs[0].samples},

@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 
 from cost_model.comparison import Comparison
+from cost_model.sessions import LEAST_PAIRS
 from cost_model.targets import Unsupported
 
 from .context import Context
@@ -90,7 +91,7 @@ def afresh(original: Finalist, entry: Finalist, context: Context, sizes: Mapping
 
 def _seconds(original: Finalist, entry: Finalist, context: Context, race: Comparison,
              predicted_input: float | None) -> float:
-    """How long pairs of sessions may take; 0 where two would take longer."""
+    """How long pairs of sessions may take; 0 where the fewest that count would take longer."""
     budget = max(LEAST_SECONDS, SHARE * (time.monotonic() - context.started))
     one_pair = 0.0
     for each in (original, entry):
@@ -99,4 +100,4 @@ def _seconds(original: Finalist, entry: Finalist, context: Context, race: Compar
                      + BYTE_SECONDS * held)
         if 4 * held > TOGETHER_BYTES:
             return 0.0
-    return budget if not is_large(original, predicted_input) and 2 * one_pair <= budget else 0.0
+    return budget if not is_large(original, predicted_input) and LEAST_PAIRS * one_pair <= budget else 0.0

@@ -80,7 +80,7 @@ def test_the_interval_is_that_of_sessions_and_not_of_rounds() -> None:
 def test_a_gain_that_some_sessions_do_not_have_is_none() -> None:
     found = compared(Placed([80.0, 99.0]))
     assert found is not None and found.results["new"].verdict == "equal"
-    assert found.results["new"].low == pytest.approx(0.8) and found.results["new"].high == pytest.approx(0.99)
+    assert (found.results["new"].low, found.results["new"].high) == pytest.approx((0.8, 0.99))
 
 
 def test_runs_are_timed_as_callers_make_them() -> None:
@@ -88,7 +88,7 @@ def test_runs_are_timed_as_callers_make_them() -> None:
     assert found is not None and found.results["new"].seconds == pytest.approx(100 * MICROSECOND)
 
 
-@pytest.mark.parametrize(("seconds", "pairs"), [(1e-9, LEAST_PAIRS), (0.75, 3), (1.2, 5), (60.0, MOST_PAIRS)])
+@pytest.mark.parametrize(("seconds", "pairs"), [(1e-9, LEAST_PAIRS), (0.95, 4), (1.2, 5), (60.0, MOST_PAIRS)])
 def test_another_pair_is_begun_as_far_as_the_time_reaches(seconds: float, pairs: int) -> None:
     """A pair takes 0.2 s for loading, and a little for the runs."""
     target = Placed([80.0], load=0.1)
@@ -97,7 +97,7 @@ def test_another_pair_is_begun_as_far_as_the_time_reaches(seconds: float, pairs:
 
 
 def test_sessions_that_hold_much_are_few() -> None:
-    for held, pairs in ((100 << 20, 2), (40 << 20, 3)):
+    for held, pairs in ((100 << 20, 3), (30 << 20, 4)):
         found = compared(Placed([80.0]), held=held)
         assert found is not None and found.pairs == pairs
 
