@@ -40,6 +40,8 @@ from .stepnotes import add_notes
 from .validating import checked, checked_apart, first_valid, guilty_step
 
 UNPACKED = "The bodies of fused nodes, which are for egraft:cpu, take their places."
+REMEMBERED = ("the result of an earlier run was found, replayed and validated again: no other stage ran "
+              "(`remembered` says when it was made, --fresh makes it anew)")
 MAX_DROPPED = 3  # rules that one run may find guilty and do without
 
 
@@ -108,6 +110,7 @@ class Pipeline:
         """All stages in order, unless what they gave is known; again without a rule that validation found guilty."""
         known = None if self.unpacked else recall(self.original, self.context)
         if known is not None:
+            self.clock.note(remembered=REMEMBERED)
             self.clock.enter("done")
             known.report["model"].update(of_the_file(self.original))
             known.report.update(stages=self.clock.stages, seconds=round(self.clock.seconds, 3),

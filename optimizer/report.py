@@ -153,6 +153,8 @@ def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
              f"{counts.get('measured', 0)} measured now", f"{counts.get('known', 0)} known"]
     lines = [f"fusions    {counted(counts['unique'], 'kind')} ({counted(counts['sets'], 'set')} in the largest graph): "
              f"{', '.join(words)}; {counted(sum(row['count'] for row in found['chosen']), 'kernel')} in the result"]
+    if found["chosen"]:
+        lines.append("  of one place, nodes and kernel timed in turns; what is predicted sums up nodes timed alone")
     for row in found["chosen"]:
         lines.append(f"  {row['count']} x {row['label']}: {' '.join(row['operators'])}: "
                      f"{_seconds(row['unfused_seconds'])} -> {_seconds(row['fused_seconds'])}")

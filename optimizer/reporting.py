@@ -14,13 +14,16 @@ from search.candidates import fusion_candidates
 
 from .candidates import Improved
 from .context import Context
-from .finalists import INPUT, Finalist, Outcome, single_values
+from .finalists import INPUT, NORMALIZED, UNSTATED, Finalist, Outcome, single_values
 from .progress import Clock
 from .report import REPORT_VERSION, describe, of_the_file
 from .result import Trace
 from .roofline_report import roofline_section
 from .stepcosts import SUM_OF_TIMES, Total
 
+GAIN_NOTE = ("seconds of a place, its nodes one by one and its kernel timed in turns, as the machine was then, each "
+             "finding data where the other left them; `predicted` and the costs of the trace sum up nodes timed alone, "
+             "their data in the caches, scaled to the quiet machine, and are the smaller gain as a rule")
 NOT_PRICED = "neither the search nor the trace priced this graph"
 
 
@@ -47,7 +50,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "predicted": predicted,
         "predicted_note": "" if predicted else "the input is handed back" if winner.name == INPUT else NOT_PRICED,
         "measured": measured,
-        "finalists": _finalists(outcome),
+        "finalists": _finalists(outcome, improved),
         "finalists_left_out": outcome.left_out,
         "other_sizes": outcome.other_sizes,
         "validation": None if validation is None else {**validation.to_dict(), "summary": validation.summary()},
@@ -148,11 +151,14 @@ def _inverse(ratio: float) -> float | None:
     return 1.0 / ratio if ratio > 0 else None
 
 
-def _finalists(outcome: Outcome) -> list[dict[str, Any]]:
+def _finalists(outcome: Outcome, improved: Improved) -> list[dict[str, Any]]:
+    """A row for each, best first. What the search predicted for its input is what it predicts for the normalized graph,
+    which that is."""
     rows = []
     for place, entry in enumerate(outcome.ranked):
         row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.node_count(),
-                               "predicted": entry.predicted}
+                               "predicted": improved.predicted_input if entry.name in (NORMALIZED, UNSTATED)
+                               else entry.predicted}
         comparison = outcome.comparison
         if comparison is not None and entry.name in comparison.results:
             row.update(measured_row(entry.name, comparison))
@@ -166,7 +172,7 @@ def _fusions(winner: Finalist, improved: Improved) -> dict[str, Any] | None:
         return None
     chosen = next((each.fusions for each in improved.candidates if each.name == winner.name), [])
     return {**improved.fusions, "chosen": [each.to_dict() for each in chosen],
-            "gain_seconds": sum(each.count * (each.unfused - each.fused) for each in chosen)}
+            "gain_seconds": sum(each.count * (each.unfused - each.fused) for each in chosen), "gain_note": GAIN_NOTE}
 
 
 def _rules_used(trace: Trace) -> dict[str, int]:
