@@ -52,7 +52,8 @@ def compare_sessions(
     timings: Timings,
     held: int = 0,
 ) -> Comparison | None:
-    """From the database, else measured now and stored; None where `seconds` are none, or the database is frozen.
+    """From the database, else measured now and stored; None where `seconds` are none, the database is frozen, or both
+    graphs are one.
 
     After three pairs another one is begun if it fits into `seconds` (of processor time with one thread) as the earlier
     ones did. `held`: bytes of weights in a session. Raises Unsupported where the target runs one of the two graphs not.
@@ -60,6 +61,8 @@ def compare_sessions(
     from .targets.verdicts import for_names, from_record, renamed
 
     digests = {name: graph_digest(graph) for name, graph in graphs.items()}
+    if len(set(digests.values())) < len(graphs):
+        return None
     key = sessions_key(digests, baseline, feeds, threads)
     record = timings.peek(key, target.name, target.fingerprint)
     if record is None:

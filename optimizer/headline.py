@@ -29,9 +29,10 @@ from .finalists import (
 )
 from .report import constant_bytes
 
-SHARE, LEAST_SECONDS = 0.08, 0.25  # of the run so far, that pairs of sessions may take; so much in any case
+SHARE, LEAST_SECONDS = 0.08, 0.3  # of the run so far, that pairs of sessions may take; so much in any case
+EXCESS = 1.5  # times that much may the fewest pairs take that count
 MOST_CONFIRMED = 3  # finalists that are compared alone, one after the other, until one holds
-RUNS = 18  # of both graphs in a pair: three rounds of two samples each, warm-up, and what runs in between
+RUNS = 24  # of both graphs in a pair: three rounds of two samples each, warm-up, and what runs in between
 NODE_SECONDS, BYTE_SECONDS = 2e-4, 1e-9  # to load a session, for each node and each byte of its constants
 
 
@@ -100,4 +101,4 @@ def _seconds(original: Finalist, entry: Finalist, context: Context, race: Compar
                      + BYTE_SECONDS * held)
         if 4 * held > TOGETHER_BYTES:
             return 0.0
-    return budget if not is_large(original, predicted_input) and LEAST_PAIRS * one_pair <= budget else 0.0
+    return budget if not is_large(original, predicted_input) and LEAST_PAIRS * one_pair <= EXCESS * budget else 0.0

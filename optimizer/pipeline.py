@@ -108,6 +108,7 @@ class Pipeline:
 
     def run(self) -> Result:
         """All stages in order, unless what they gave is known; again without a rule that validation found guilty."""
+        self.clock.enter("recall")
         known = None if self.unpacked else recall(self.original, self.context)
         if known is not None:
             self.clock.note(remembered=REMEMBERED)

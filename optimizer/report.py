@@ -244,6 +244,8 @@ def ratio_text(measured: Mapping[str, Any]) -> str:
 
 def medians_text(measured: Mapping[str, Any]) -> str:
     """What the two times are, and why their quotient is another one where it lies outside the interval."""
+    if measured.get("pairs"):
+        return "medians of all rounds; each pair of sessions has a ratio of its own"
     quotient = measured["before"] / measured["after"] if measured["after"] else 0.0
     if measured["low"] <= quotient <= measured["high"]:
         return "medians of all rounds"

@@ -127,3 +127,11 @@ def test_nothing_is_measured_without_time_nor_for_a_frozen_database(tmp_path: Pa
 def test_what_measures_nothing_has_none() -> None:
     assert resolve("roofline", True, None).compare_sessions(
         BOTH, "input", FEEDS, threads=1, seconds=9.0, settings=Settings(), timings=Timings(":memory:")) is None
+
+
+def test_a_graph_is_not_compared_with_itself() -> None:
+    target = Placed([80.0])
+    same = {"input": BOTH["input"], "new": BOTH["input"].copy()}
+    assert target.compare_sessions(same, "input", FEEDS, threads=1, seconds=9.0, settings=Settings(),
+                                   timings=Timings(":memory:")) is None
+    assert not target.prepared

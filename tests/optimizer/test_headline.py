@@ -10,7 +10,7 @@ import pytest
 
 from cost_model.timings import Timings
 from graphs.ir import Graph
-from optimizer import finalists, headline, optimize
+from optimizer import finalists, headline, optimize, specialize
 from optimizer.finalists import INPUT, Finalist, Outcome, race
 from optimizer.headline import confirmed
 from optimizer.report import ratio_text, summary
@@ -131,6 +131,18 @@ def test_a_frozen_database_without_it_goes_on_with_the_race(tmp_path: Path, monk
     monkeypatch.undo()
     _, outcome, target = said(tmp_path, {OTHER: [(7.0,)]}, frozen=True)
     assert outcome.headline is None and outcome.ranked[0].name == "new 0" and not target.prepared
+
+
+@pytest.mark.parametrize(("looks", "speed_up", "pairs"), [
+    ([(5.0,), (8.0,)], 1.25, 8),  # the session of the comparison lay well
+    ([(12.0,), (12.0,), (8.0,)], 1 / 1.2, 0),  # slower twice: there is nothing to tell more of
+])  # fmt: skip
+def test_fixed_sizes_are_told_in_the_same_way(looks: list[tuple[float, ...]], speed_up: float, pairs: int,
+                                              tmp_path: Path) -> None:
+    target = Scripted({BEFORE: [(10.0,)], OTHER: looks})
+    entries = [Finalist(INPUT, graph_of(BEFORE), list), Finalist(specialize.RESULT, graph_of(OTHER), list)]
+    row, note = specialize._against_the_file(entries, context_of(tmp_path / "t.db", target))
+    assert (row["pairs"], note) == (pairs, "") and row["speed_up"] == pytest.approx(speed_up)
 
 
 def test_the_summary_says_what_the_interval_is_over() -> None:
