@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 MOST_PAIRS, LEAST_PAIRS = 8, 3  # the range of eight values holds the median with 99 %, that of three with 75 %
 SAMPLE = 2e-3  # seconds: the first runs of a sample find what the other graph left in the caches
 PAIR_SECONDS = 0.02  # of sampling in each pair; three rounds at least
+PATIENCE = 3.0  # times the seconds may the fewest pairs take, as the first one tells
 HELD_BYTES = 256 << 20  # of weights in sessions that live at one time
 
 
@@ -52,8 +53,8 @@ def compare_sessions(
     timings: Timings,
     held: int = 0,
 ) -> Comparison | None:
-    """From the database, else measured now and stored; None where `seconds` are none, the database is frozen, or both
-    graphs are one.
+    """From the database, else measured now and stored; None where `seconds` are none or far too few, the database is
+    frozen, or both graphs are one.
 
     After three pairs another one is begun if it fits into `seconds` (of processor time with one thread) as the earlier
     ones did. `held`: bytes of weights in a session. Raises Unsupported where the target runs one of the two graphs not.
@@ -68,7 +69,10 @@ def compare_sessions(
     if record is None:
         if timings.frozen or seconds <= 0:
             return None
-        found = renamed(_measured(target, graphs, baseline, feeds, threads, seconds, settings, held), digests)
+        measured = _measured(target, graphs, baseline, feeds, threads, seconds, settings, held)
+        if measured is None:
+            return None
+        found = renamed(measured, digests)
         samples = [each for each in found.samples[digests[baseline]].by(found.clock) if each is not None]
         note = {"comparison": found.to_dict()}
         record = timings.add(key, target.name, target.fingerprint, "verdict", samples, median(samples), note)
@@ -78,7 +82,7 @@ def compare_sessions(
 
 
 def _measured(target: Target, graphs: Mapping[str, Graph], baseline: str, feeds: Mapping[str, np.ndarray], threads: int,
-              seconds: float, settings: protocol.Settings, held: int) -> Comparison:
+              seconds: float, settings: protocol.Settings, held: int) -> Comparison | None:
     from .targets.base import prepared
 
     most = max(LEAST_PAIRS, min(MOST_PAIRS, HELD_BYTES // max(2 * held, 1)))
@@ -97,6 +101,8 @@ def _measured(target: Target, graphs: Mapping[str, Graph], baseline: str, feeds:
             once = dataclasses.replace(once, seed=settings.seed + len(pairs))
             pairs.append(protocol.compare(runs, baseline, threads, once, target.clocks))
             took.append(clock() - start)
+            if LEAST_PAIRS * took[0] > PATIENCE * seconds:
+                return None
     finally:
         for runner in living:
             runner.close()

@@ -12,7 +12,7 @@ import dataclasses
 import time
 from collections.abc import Mapping
 
-from cost_model.comparison import Comparison
+from cost_model.comparison import Comparison, Result
 from cost_model.sessions import LEAST_PAIRS
 from cost_model.targets import Unsupported
 
@@ -47,8 +47,11 @@ def confirmed(original: Finalist, outcome: Outcome, context: Context,
     doubtful: list[tuple[Finalist, Comparison]] = []
     for _ in range(MOST_CONFIRMED):
         entry = ranked[0] if ranked else original
-        found = None if entry.name == INPUT else afresh(original, entry, context, context.sizes, race, predicted_input)
-        if found is None or not decides or _holds(entry, found, race, predicted_input):
+        raced = None if entry.name == INPUT else race.results.get(entry.name)
+        found = None
+        if raced is not None and raced.verdict == "faster":  # else it did not win by its time
+            found = afresh(original, entry, context, context.sizes, race, predicted_input)
+        if found is None or not decides or _holds(found.results[entry.name], race):
             break
         if found.results[entry.name].verdict != "slower":
             doubtful.append((entry, found))
@@ -63,14 +66,9 @@ def confirmed(original: Finalist, outcome: Outcome, context: Context,
     return dataclasses.replace(outcome, ranked=ranked, headline=found)
 
 
-def _holds(entry: Finalist, found: Comparison, race: Comparison, predicted_input: float | None) -> bool:
-    """Was it measured faster both times? What was equal in the race is no gain that could be lost."""
-    alone = found.results[entry.name]
-    if alone.verdict != "equal":
-        return alone.verdict == "faster"
-    if race.results[entry.name].verdict == "faster":  # at 99 % of certainty, and the medians here must say so too
-        return alone.ratio < 1 - race.floor
-    return as_good(entry, alone, found, predicted_input)
+def _holds(alone: Result, race: Comparison) -> bool:
+    """Was it measured faster both times? In the race at 99 % of certainty; here the median must say so."""
+    return alone.verdict == "faster" or (alone.verdict == "equal" and alone.ratio < 1 - race.floor)
 
 
 def afresh(original: Finalist, entry: Finalist, context: Context, sizes: Mapping[str, int], race: Comparison,

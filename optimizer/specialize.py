@@ -127,8 +127,8 @@ def _tell_fixed(graph: Graph, run: Pipeline, result: Result) -> None:
 
 
 def _against_the_file(entries: list[Finalist], context: Context) -> tuple[dict[str, Any], str]:
-    """(the row of the result, empty where nothing was measured; a note). A "slower" is looked at twice; what is none is
-    told by pairs of fresh sessions, where those are cheap."""
+    """(the row of the result, empty where nothing was measured; a note). A "slower" is looked at twice; what a "faster"
+    is worth pairs of fresh sessions say, where those are cheap."""
     sizes = context.sizes | context.options.fix_dims
     comparison, _, note = measure_whole(entries, context, sizes)
     if comparison is None or not comparison.samples or RESULT not in comparison.results:
@@ -136,8 +136,8 @@ def _against_the_file(entries: list[Finalist], context: Context) -> tuple[dict[s
     if comparison.results[RESULT].verdict == "slower":
         again, _, _ = measure_whole(entries, context, sizes, look=2)
         comparison = comparison if again is None else second_look(comparison, again)
-    slower = comparison.results[RESULT].verdict == "slower"
-    alone = None if slower else afresh(entries[0], entries[1], context, sizes, comparison)
+    faster = comparison.results[RESULT].verdict == "faster"
+    alone = afresh(entries[0], entries[1], context, sizes, comparison) if faster else None
     return measured_row(RESULT, comparison if alone is None else alone), note
 
 

@@ -50,3 +50,9 @@ def test_what_gains_of_fusions_are_is_said() -> None:
     assert "timed in turns" in lines[place - 1] and "200.0 us -> 100.0 us" in lines[place]
     assert "Times: told." in render(report)
     assert "in turns" not in summary({**report, "fusions": {**fusions, "chosen": []}})
+
+
+def test_the_page_tells_the_headline_from_the_race() -> None:
+    words = "in 5 pairs of fresh sessions"
+    assert words in render({**REPORT, "measured": {**REPORT["measured"], "pairs": 5}})
+    assert "fresh sessions" not in render(REPORT)
