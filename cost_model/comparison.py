@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median as median_of
 from typing import Any, Literal, Protocol
 
@@ -104,8 +104,9 @@ class Comparison:
     `noise` is the interval of the baseline against itself, `threshold` the relative difference that counts
     as one here (`floor` or what the noise shows, whichever is larger). `clock` decided. `kind` is
     `measured` (now), `database` (measured before on this device), `recorded` (on another device) or
-    `estimated` (nothing measured). `stopped` is `clear`, `rounds` or `budget`. `unsupported`: what the
-    target cannot run, with its reason; it has no result.
+    `estimated` (nothing measured). `stopped` is `clear`, `rounds`, `budget` or `pairs`. `unsupported`: what the
+    target cannot run, with its reason; it has no result. `pairs`: ratios and intervals are over so many pairs of
+    sessions; 0 where they are over the rounds of one session of each.
     """
 
     baseline: str
@@ -124,6 +125,7 @@ class Comparison:
     confidence: float = 0.99
     note: str = ""
     unsupported: Mapping[str, str] = field(default_factory=dict)
+    pairs: int = 0
 
     def ratio(self, name: str, other: str) -> Interval | None:
         """Time of `name` by that of `other` over the rounds that both ran, None if there are none."""
@@ -190,6 +192,7 @@ class Comparison:
             },
             "samples": {name: each.to_dict() for name, each in self.samples.items()},
             "twin": self.twin.to_dict(),
+            **({"pairs": self.pairs} if self.pairs else {}),
         }
 
     @staticmethod
@@ -216,6 +219,7 @@ class Comparison:
             data["confidence"],
             data["note"],
             dict(data["unsupported"]),
+            data.get("pairs", 0),
         )
 
 
@@ -296,6 +300,16 @@ def judge(
         dict(inner),
         confidence,
     )
+
+
+def of_pairs(whole: Comparison, ratios: Mapping[str, Interval], pairs: int) -> Comparison:
+    """A comparison with the ratios of `pairs` pairs of sessions in the place of those of rounds."""
+    results = {
+        name: replace(found, ratio=ratios[name].median, low=ratios[name].low, high=ratios[name].high,
+                      confidence=ratios[name].confidence, verdict=_verdict(ratios[name], whole.threshold))
+        for name, found in whole.results.items()
+    }
+    return replace(whole, results=results, pairs=pairs)
 
 
 def estimated(

@@ -24,6 +24,7 @@ import platformdirs
 from graphs.errors import FrozenMiss, InvalidInput
 
 from .fingerprint import Fingerprint
+from .key_words import in_words
 from .plausible import read_record
 from .records import Kind, Record, own_version, spread_of
 from .timings_file import (
@@ -440,11 +441,12 @@ class Timings:
     def _frozen_miss(self, key: str, target: str, digest: str) -> FrozenMiss:
         sql = f"SELECT fingerprint FROM {TABLE} WHERE key = ? AND target = ?"
         rows: list[tuple[Any, ...]] = self._try(lambda db: db.execute(sql, (key, target)).fetchall(), [])
-        found, fix = f"no measurement of {key}", "run once without --frozen"
+        what = in_words(key)
+        found, fix = f"no measurement of {what}", "run once without --frozen"
         if (digest,) in rows:
-            found = f"the record of {key} is damaged"
+            found = f"the record of {what} is damaged"
         elif rows:
-            found = f"{key} was measured on another device only (this one is {digest})"
+            found = f"{what} was measured on another device only (this one is {digest})"
             fix = f"run once without --frozen, or replay the other device with --target {target}@{self.path}"
         return FrozenMiss(f"timing database {self.path}, target {target}", found, fix)
 

@@ -197,8 +197,9 @@ def _stated_sizes(left: Graph, right: Graph) -> dict[str, int]:
 
 def _same_contract(left: Graph, right: Graph, a: Path, b: Path) -> None:
     if set(left.inputs) != set(right.inputs):
-        odd = sorted(set(left.inputs) ^ set(right.inputs))
-        raise InvalidInput(f"{a} and {b}", f"they differ in their inputs: {', '.join(odd)}",
+        odd = [f"only {path} has {', '.join(sorted(extra))}" for path, extra in (
+            (a, set(left.inputs) - set(right.inputs)), (b, set(right.inputs) - set(left.inputs))) if extra]
+        raise InvalidInput(f"{a} and {b}", f"they differ in their inputs: {'; '.join(odd)}",
                            "compare models with the same input names")
     if list(left.outputs) != list(right.outputs):
         raise InvalidInput(f"{a} and {b}", f"outputs {left.outputs} and {right.outputs}",

@@ -74,6 +74,7 @@ class Outcome:
     other_sizes: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     memory: dict[str, Any] | None = None  # what a memory limit took
+    headline: Comparison | None = None  # the first against the input in pairs of fresh sessions
 
     @property
     def best_seconds(self) -> float | None:
@@ -186,10 +187,10 @@ def _credible(entry: Finalist, comparison: Comparison, predicted_input: float | 
     found = comparison.results.get(entry.name)
     if entry.name == INPUT or found is None or found.verdict != "equal":
         return found is not None
-    return _as_good(entry, found, comparison, predicted_input)
+    return as_good(entry, found, comparison, predicted_input)
 
 
-def _as_good(entry: Finalist, found: Result, comparison: Comparison, predicted_input: float | None) -> bool:
+def as_good(entry: Finalist, found: Result, comparison: Comparison, predicted_input: float | None) -> bool:
     """Whether an "equal" counts: by its median, and by its upper limit too where it was predicted to be slower."""
     noise = min(comparison.threshold, 0.1) if comparison.results[comparison.baseline].seconds < SMALL_SECONDS else 0.0
     if _predicted_not_slower(entry, predicted_input):
@@ -225,7 +226,7 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
         elif not (faster or likely):
             continue
         doubtful.append(entry)
-    if _is_large(original, predicted_input):  # loading takes seconds: only who might still win gets a second look
+    if is_large(original, predicted_input):  # loading takes seconds: only who might still win gets a second look
         doubtful = [entry for entry in doubtful if not _beaten(entry, credible, comparison)]
     again = None
     if doubtful and comparison.samples:  # an estimate says the same whenever it is asked
@@ -239,7 +240,7 @@ def _confirmed(fit: list[Finalist], comparison: Comparison, context: Context,
         if found is not None and entry.name not in leaner and found.verdict != "slower":
             found = replace(both.results[entry.name], high=found.high)  # the width of this look
         if found is not None and (found.verdict == "faster" or (
-                found.verdict == "equal" and _as_good(entry, found, again, expected))):
+                found.verdict == "equal" and as_good(entry, found, again, expected))):
             credible.add(entry.name)
         else:
             credible.discard(entry.name)
@@ -278,7 +279,7 @@ def _worth_measuring(entries: list[Finalist], predicted_input: float | None) -> 
     """
     known = [entry.predicted for entry in entries if entry.predicted is not None]
     original = entries[0]
-    if not _is_large(original, predicted_input) or not known or len(entries) <= 2:
+    if not is_large(original, predicted_input) or not known or len(entries) <= 2:
         return entries, {}
     best = min(known)
     left_out: dict[str, str] = {}
@@ -293,7 +294,7 @@ def _worth_measuring(entries: list[Finalist], predicted_input: float | None) -> 
     return [entry for entry in entries if entry.name not in left_out], left_out
 
 
-def _is_large(original: Finalist, predicted_input: float | None) -> bool:
+def is_large(original: Finalist, predicted_input: float | None) -> bool:
     """Measuring it takes seconds."""
     return (constant_bytes(original.graph) > LARGE_BYTES or (predicted_input or 0.0) > LARGE_SECONDS
             or original.opened.node_count() > LARGE_NODES)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from graphs.wording import counted
+
 
 def seconds_text(value: object) -> str:
     """A duration."""
@@ -63,6 +65,20 @@ def device_text(value: object) -> str:
     if not isinstance(found, dict):
         return str(value)
     return ", ".join(f"{name} {text}" for name, text in found.items() if text and name != "instructions")
+
+
+def device_words(value: object) -> str:
+    """What tells devices apart at a glance, of a fingerprint's text: the processor or GPU, its cores, libraries."""
+    try:
+        found = json.loads(str(value))
+    except json.JSONDecodeError:
+        return str(value)
+    if not isinstance(found, dict):
+        return str(value)
+    cores = [] if found.get("gpu") or not found.get("cores") else [counted(found["cores"], "core")]
+    libraries = [f"{name} {found[name]}" for name in ("driver", "onnxruntime", "cupy", "numpy") if found.get(name)]
+    return ", ".join([str(found.get("gpu") or found.get("cpu") or found.get("device") or "unknown device"), *cores,
+                      *libraries])
 
 
 def moved_text(error: Mapping[str, Any] | None) -> str:

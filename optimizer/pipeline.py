@@ -26,6 +26,7 @@ from .candidates import Improved
 from .collecting import rare_collections
 from .context import Context, open_context
 from .finalists import Finalist, Outcome
+from .headline import confirmed
 from .journaling import FUSION, Journal, after, step
 from .limiting import handed_back, limited
 from .options import Options
@@ -39,6 +40,8 @@ from .stepnotes import add_notes
 from .validating import checked, checked_apart, first_valid, guilty_step
 
 UNPACKED = "The bodies of fused nodes, which are for egraft:cpu, take their places."
+REMEMBERED = ("the result of an earlier run was found, replayed and validated again: no other stage ran "
+              "(`remembered` says when it was made, --fresh makes it anew)")
 MAX_DROPPED = 3  # rules that one run may find guilty and do without
 
 
@@ -105,8 +108,10 @@ class Pipeline:
 
     def run(self) -> Result:
         """All stages in order, unless what they gave is known; again without a rule that validation found guilty."""
+        self.clock.enter("recall")
         known = None if self.unpacked else recall(self.original, self.context)
         if known is not None:
+            self.clock.note(remembered=REMEMBERED)
             self.clock.enter("done")
             known.report["model"].update(of_the_file(self.original))
             known.report.update(stages=self.clock.stages, seconds=round(self.clock.seconds, 3),
@@ -167,7 +172,8 @@ class Pipeline:
         entries = finalists.enter(self.original, normalized, improved, self.context.target.reads_types)
         if self.context.options.stages != "all":
             return improved, finalists.not_measured(entries)
-        return improved, finalists.race(entries, self.context, improved.predicted_input)
+        outcome = finalists.race(entries, self.context, improved.predicted_input)
+        return improved, confirmed(entries[0], outcome, self.context, improved.predicted_input)
 
     def _drop(self, failed: Finalist) -> bool:
         """Find the rule that made a finalist fail and do without it; False where that cannot help."""

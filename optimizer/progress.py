@@ -12,8 +12,9 @@ from typing import Any
 from . import interrupts
 
 # Shares of the whole by experience, so that a bar moves evenly.
-STAGES = {"load": 0.02, "normalize": 0.08, "saturate": 0.3, "measure": 0.6, "extract": 0.65, "build": 0.7,
-          "finalists": 0.85, "recompute": 0.92, "validate": 0.97, "report": 0.99, "buckets": 0.99, "done": 1.0}
+STAGES = {"load": 0.02, "recall": 0.03, "normalize": 0.08, "saturate": 0.3, "measure": 0.6, "extract": 0.65,
+          "build": 0.7, "finalists": 0.85, "recompute": 0.92,
+          "validate": 0.97, "report": 0.99, "buckets": 0.99, "done": 1.0}
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,8 @@ def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
              f"{counts.get('measured', 0)} measured now", f"{counts.get('known', 0)} known"]
     lines = [f"fusions    {counted(counts['unique'], 'kind')} ({counted(counts['sets'], 'set')} in the largest graph): "
              f"{', '.join(words)}; {counted(sum(row['count'] for row in found['chosen']), 'kernel')} in the result"]
+    if found["chosen"]:
+        lines.append("  of one place, nodes and kernel timed in turns; what is predicted sums up nodes timed alone")
     for row in found["chosen"]:
         lines.append(f"  {row['count']} x {row['label']}: {' '.join(row['operators'])}: "
                      f"{_seconds(row['unfused_seconds'])} -> {_seconds(row['fused_seconds'])}")
@@ -235,11 +237,15 @@ def ratio_text(measured: Mapping[str, Any]) -> str:
     the usual 99 %, and the text says for what."""
     confidence = measured.get("confidence") or 1.0
     held = "" if confidence >= 0.99 else f", the interval at {100 * confidence:.0f} %"
-    return f"the median ratio of {counted(measured['rounds'], 'round')}{held}"
+    of = f"{counted(measured['pairs'], 'pair')} of fresh sessions" if measured.get("pairs") else (
+        counted(measured["rounds"], "round"))
+    return f"the median ratio of {of}{held}"
 
 
 def medians_text(measured: Mapping[str, Any]) -> str:
     """What the two times are, and why their quotient is another one where it lies outside the interval."""
+    if measured.get("pairs"):
+        return "medians of all rounds; each pair of sessions has a ratio of its own"
     quotient = measured["before"] / measured["after"] if measured["after"] else 0.0
     if measured["low"] <= quotient <= measured["high"]:
         return "medians of all rounds"

@@ -21,7 +21,7 @@ from .report import (
     unused_because,
 )
 from .report import ratio_text as which_ratio
-from .roofline_report import roofline_plot
+from .roofline_report import achieved_text, roofline_plot
 
 WIDTH = 640.0
 
@@ -80,7 +80,7 @@ def memory_plot(report: Mapping[str, Any]) -> dict[str, Any] | None:
 FILTERS: dict[str, Callable[..., Any]] = {
     "seconds": seconds_text, "count": count_text, "bytes": bytes_text, "ratio": ratio_text, "short": short_text,
     "share": share_text, "device": device_text, "finalist_bars": finalist_bars, "roofline_plot": roofline_plot,
-    "memory_plot": memory_plot, "memory_text": memory_text,
+    "achieved": achieved_text, "memory_plot": memory_plot, "memory_text": memory_text,
     "stage_bars": stage_bars, "sizes": sizes_text,
     "unused_because": unused_because, "sizes_note": sizes_note, "nodes_note": nodes_note,
     "prediction_note": prediction_note, "counted": counted, "which_ratio": which_ratio, "medians": medians_text,

@@ -14,13 +14,16 @@ from search.candidates import fusion_candidates
 
 from .candidates import Improved
 from .context import Context
-from .finalists import INPUT, Finalist, Outcome, single_values
+from .finalists import INPUT, NORMALIZED, UNSTATED, Finalist, Outcome, single_values
 from .progress import Clock
 from .report import REPORT_VERSION, describe, of_the_file
 from .result import Trace
 from .roofline_report import roofline_section
 from .stepcosts import SUM_OF_TIMES, Total
 
+GAIN_NOTE = ("seconds of a place, its nodes one by one and its kernel timed in turns, as the machine was then, each "
+             "finding data where the other left them; `predicted` and the costs of the trace sum up nodes timed alone, "
+             "their data in the caches, scaled to the quiet machine, and are the smaller gain as a rule")
 NOT_PRICED = "neither the search nor the trace priced this graph"
 
 
@@ -47,7 +50,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "predicted": predicted,
         "predicted_note": "" if predicted else "the input is handed back" if winner.name == INPUT else NOT_PRICED,
         "measured": measured,
-        "finalists": _finalists(outcome),
+        "finalists": _finalists(outcome, improved),
         "finalists_left_out": outcome.left_out,
         "other_sizes": outcome.other_sizes,
         "validation": None if validation is None else {**validation.to_dict(), "summary": validation.summary()},
@@ -110,17 +113,24 @@ def _predicted(original: Graph, winner: Finalist, improved: Improved, trace: Tra
 
 
 def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
-    comparison = outcome.comparison
-    if comparison is None or winner.name not in comparison.results:
+    race, comparison = outcome.comparison, headline_of(winner, outcome)
+    if race is None or comparison is None or winner.name not in comparison.results:
         return {"speed_up": None, "note": outcome.note, "unsupported": outcome.unsupported}
     if comparison.kind == "estimated":
         return {"speed_up": None, "note": f"nothing was measured: {comparison.note}",
                 "unsupported": outcome.unsupported}
     others = [{"name": name, **{key: row[key] for key in ("speed_up", "low", "high", "verdict", "after")}}
-              for name in comparison.results if name not in (INPUT, winner.name)
-              for row in [measured_row(name, comparison)]]
+              for name in race.results if name not in (INPUT, winner.name)
+              for row in [measured_row(name, race)]]
     return {**measured_row(winner.name, comparison), "unsupported": outcome.unsupported, "note": outcome.note,
             "others": others}
+
+
+def headline_of(winner: Finalist, outcome: Outcome) -> Comparison | None:
+    """What the winner is said to be worth: as compared with the input alone, if it was, else as in the race."""
+    found = outcome.headline
+    told = found is not None and winner.name != INPUT and winner.name in found.results
+    return found if told else outcome.comparison
 
 
 def measured_row(name: str, comparison: Comparison) -> dict[str, Any]:
@@ -130,8 +140,9 @@ def measured_row(name: str, comparison: Comparison) -> dict[str, Any]:
         "speed_up": _inverse(found.ratio), "low": _inverse(found.high), "high": _inverse(found.low),
         "verdict": found.verdict,
         "confidence": found.confidence, "before": base.seconds, "after": found.seconds, "spread": found.spread,
-        "noise": comparison.threshold, "rounds": comparison.rounds, "looks": found.looks, "clock": comparison.clock,
-        "kind": comparison.kind, "stopped": comparison.stopped, "threads": comparison.threads,
+        "noise": comparison.threshold, "rounds": comparison.rounds, "pairs": comparison.pairs, "looks": found.looks,
+        "clock": comparison.clock, "kind": comparison.kind, "stopped": comparison.stopped,
+        "threads": comparison.threads,
     }  # fmt: skip
 
 
@@ -140,11 +151,14 @@ def _inverse(ratio: float) -> float | None:
     return 1.0 / ratio if ratio > 0 else None
 
 
-def _finalists(outcome: Outcome) -> list[dict[str, Any]]:
+def _finalists(outcome: Outcome, improved: Improved) -> list[dict[str, Any]]:
+    """A row for each, best first. What the search predicted for its input is what it predicts for the normalized graph,
+    which that is."""
     rows = []
     for place, entry in enumerate(outcome.ranked):
         row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.node_count(),
-                               "predicted": entry.predicted}
+                               "predicted": improved.predicted_input if entry.name in (NORMALIZED, UNSTATED)
+                               else entry.predicted}
         comparison = outcome.comparison
         if comparison is not None and entry.name in comparison.results:
             row.update(measured_row(entry.name, comparison))
@@ -158,7 +172,7 @@ def _fusions(winner: Finalist, improved: Improved) -> dict[str, Any] | None:
         return None
     chosen = next((each.fusions for each in improved.candidates if each.name == winner.name), [])
     return {**improved.fusions, "chosen": [each.to_dict() for each in chosen],
-            "gain_seconds": sum(each.count * (each.unfused - each.fused) for each in chosen)}
+            "gain_seconds": sum(each.count * (each.unfused - each.fused) for each in chosen), "gain_note": GAIN_NOTE}
 
 
 def _rules_used(trace: Trace) -> dict[str, int]:

@@ -17,6 +17,9 @@ WIDTH, HEIGHT = 640.0, 230.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 610.0, 20.0, 190.0  # the frame of the axes
 COLUMNS = ("", "operations", "unique bytes", "moved by nodes", "per byte", "per byte moved", "at least", "bound by",
            "took", "achieved", "launches")
+AT_LEAST = ">="
+PARTIAL_NOTE = ("nodes of unknown shape, and turns of a loop beyond the first where only data tell how many, are not "
+                "counted: the least time is longer, and the share larger")
 
 
 def roofline_row(graph: Graph, costs: NodeCosts, seconds: float | None) -> dict[str, Any]:
@@ -35,7 +38,20 @@ def roofline_section(before: Graph, after: Graph, costs: NodeCosts, measured: Ma
 
 def table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """Lines of a table, one row for each graph: its name and its row of the report."""
-    return aligned([COLUMNS, *(_cells(name, row) for name, row in rows)])
+    partial = any(is_partial(row) and row.get("achieved") is not None for _, row in rows)
+    return [*aligned([COLUMNS, *(_cells(name, row) for name, row in rows)]), *(
+        [f"{AT_LEAST}: {PARTIAL_NOTE}"] if partial else [])]
+
+
+def is_partial(row: Mapping[str, Any]) -> bool:
+    """Is there work that was not counted? Then the least time is too short, and so is its share of what a run took."""
+    return bool(row.get("unknown") or row.get("loops_once"))
+
+
+def achieved_text(row: Mapping[str, Any]) -> str:
+    """The share of the least time, marked where that lacks work."""
+    found = share_text(row.get("achieved"))
+    return f"{AT_LEAST} {found}" if found and is_partial(row) else found
 
 
 def _cells(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -43,7 +59,7 @@ def _cells(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     return (name, count_text(row["flops"]), bytes_text(row["unique_bytes"]), bytes_text(row["traffic_bytes"]),
             f"{row['intensity']:.3g}", short_text(row.get("traffic_intensity")),
             seconds_text(row["lower_bound"]), str(row.get("bound", "")),
-            seconds_text(row.get("seconds")) or "-", share_text(row.get("achieved")) or "-",
+            seconds_text(row.get("seconds")) or "-", achieved_text(row) or "-",
             f"{row['launches']}{unknown}")
 
 

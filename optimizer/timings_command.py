@@ -13,11 +13,14 @@ from graphs.errors import InvalidInput, InvalidOption, UnreadableFile
 from graphs.wording import counted
 
 from .commands import SQLITE, check_database, write_lines
+from .number_text import device_words
 
 if TYPE_CHECKING:
     from cost_model.timings import Timings
 
 HERE = "here"
+LONGEST_KEY = 72  # characters of a key on a line of `show`; `export` has them whole
+IN_RECORDS = '"key": '  # in the line of a record, and in no other of an export
 
 
 def open_database(file: Path | None) -> Timings:
@@ -69,13 +72,13 @@ def show_command(file: Path | None, target: str | None, key: str | None) -> int:
         if key is not None:
             for record in records:
                 print(f"{record.target:18} {record.kind:8} {record.median:12.4g} +- {record.spread:<10.3g} "
-                      f"{counted(len(record.samples), 'sample'):12} {record.fingerprint}  {record.key}")
+                      f"{counted(len(record.samples), 'sample'):12} {record.fingerprint}  {_shortened(record.key)}")
         else:
             counts = Counter((record.target, record.fingerprint, record.kind) for record in records)
             own = _own_digests()
             for (of, digest, kind), count in sorted(counts.items()):
                 mark = HERE if digest in own else "foreign"
-                print(f"{of:18} {kind:8} {count:6}  {digest} {mark:8} {timings.fingerprint_text(digest)}")
+                print(f"{of:18} {kind:8} {count:6}  {digest} {mark:8} {device_words(timings.fingerprint_text(digest))}")
         damaged = timings.damaged()
         if damaged:
             print(f"{counted(damaged, 'row')} damaged: misses, which `egraft timings prune` removes")
@@ -83,6 +86,10 @@ def show_command(file: Path | None, target: str | None, key: str | None) -> int:
         digest = timings.content_hash(everything=True)
         print(f"{name}: {counted(len(everything), 'record')}{shown}, hash of all {digest}")
     return 0
+
+
+def _shortened(key: str) -> str:
+    return key if len(key) <= LONGEST_KEY else f"{key[: LONGEST_KEY - 4]} ..."
 
 
 def _own_digests() -> set[str]:
@@ -103,9 +110,11 @@ def hash_command(file: Path | None) -> int:
 
 
 def export_command(out: Path, file: Path | None) -> int:
-    """All records as JSON lines."""
-    with read_database(file) as (timings, _):
-        write_lines(out, timings.export_lines())
+    """All records as JSON lines; says how many went where."""
+    with read_database(file) as (timings, name):
+        lines = list(timings.export_lines())
+        write_lines(out, lines)
+        print(f"{name}: {counted(sum(IN_RECORDS in line for line in lines), 'record')} written to {out}")
     return 0
 
 

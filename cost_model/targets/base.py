@@ -50,13 +50,15 @@ class Unsupported(Exception):
 class Runner:
     """A prepared graph with its feeds bound: calling it runs it once. `close` lets go of what it holds.
 
-    `launches` is how many kernels a run launches, where the runtime tells: a graph of views launches none.
+    `launches` is how many kernels a run launches, where the runtime tells: a graph of views launches none. `call` runs
+    it as callers do, who hand their values over with each run, where that is another way than `run`.
     """
 
     run: Callable[[], None]
     outputs: Callable[[], dict[str, np.ndarray]]
     close: Callable[[], None] = field(default=lambda: None)
     launches: int | None = None
+    call: Callable[[], None] | None = None
 
     def __call__(self) -> None:
         self.run()
@@ -212,6 +214,13 @@ class Target(ABC):
 
         Each `look` measures anew, with runners of its own, and has a verdict of its own.
         """
+
+    def compare_sessions(self, graphs: Mapping[str, Graph], baseline: str, feeds: Feeds, *, threads: int,
+                         seconds: float, settings: protocol.Settings, timings: Timings,
+                         held: int = 0) -> Comparison | None:
+        """Compare two graphs in pairs of fresh sessions (`cost_model.sessions`). None where that was not done: nothing
+        is measured here, a device times itself, the database is frozen and has none, or no `seconds` are left."""
+        return None
 
     def node_cost(
         self,
@@ -378,6 +387,18 @@ class MeasuredTarget(Target):
 
         self.require()
         return compare_graphs(self, graphs, baseline, feeds, threads, settings, timings, look)
+
+
+    def compare_sessions(self, graphs: Mapping[str, Graph], baseline: str, feeds: Feeds, *, threads: int,
+                         seconds: float, settings: protocol.Settings, timings: Timings,
+                         held: int = 0) -> Comparison | None:
+        """As in the database, else measured now. On a GPU it is not done: devices time runs with flushed caches."""
+        from ..sessions import compare_sessions
+
+        if self.name.endswith(":cuda"):
+            return None
+        return compare_sessions(self, graphs, baseline, feeds, threads=threads, seconds=seconds, settings=settings,
+                                timings=timings, held=held)
 
 
 def overhead_from(record: Record) -> Overhead:

@@ -16,6 +16,7 @@ from ..costs import Cost, NodeSpec
 from ..fingerprint import Fingerprint
 from ..neighbourhoods import Neighbourhood, from_note, kernels_key
 from ..peaks import Peaks, recorded_peaks
+from ..sessions import sessions_key
 from ..signature import graph_digest
 from ..timings import Timings
 from .base import NODE_BUDGET, RESOLUTION, Feeds, Overhead, Runner, Target, overhead_from
@@ -200,3 +201,13 @@ class Recorded(_Estimating):
         if record is not None:
             return from_record(record, digests, baseline, recorded=True)
         return super().compare(graphs, baseline, feeds, threads=threads, settings=settings, timings=timings)
+
+    def compare_sessions(self, graphs: Mapping[str, Graph], baseline: str, feeds: Feeds, *, threads: int,
+                         seconds: float, settings: protocol.Settings, timings: Timings,
+                         held: int = 0) -> Comparison | None:
+        """The recorded one."""
+        assert self.database is not None
+        digests = {name: graph_digest(graph) for name, graph in graphs.items()}
+        key = sessions_key(digests, baseline, feeds, threads)
+        record = self.database.peek(key, self.of.name, self.digest)
+        return None if record is None else from_record(record, digests, baseline, recorded=True)

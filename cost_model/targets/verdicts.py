@@ -87,9 +87,9 @@ def compare_graphs(
         for runner in runners.values():
             runner.close()
     found = dataclasses.replace(found, unsupported=unsupported)
-    renamed = _renamed(found, {name: digests[name] for name in graphs})
+    filed = renamed(found, {name: digests[name] for name in graphs})
     if timings is not None:
-        seconds = [each for each in renamed.samples[digests[baseline]].by(found.clock) if each is not None]
+        seconds = [each for each in filed.samples[digests[baseline]].by(found.clock) if each is not None]
         record = timings.add(
             key,
             target.name,
@@ -97,20 +97,21 @@ def compare_graphs(
             "verdict",
             seconds,
             median(seconds),
-            {"comparison": renamed.to_dict()},
+            {"comparison": filed.to_dict()},
         )
-        if record.note["comparison"] != renamed.to_dict():  # another process was first: go on with its verdict
+        if record.note["comparison"] != filed.to_dict():  # another process was first: go on with its verdict
             return from_record(record, digests, baseline)
-    return _for_names(renamed, digests, baseline)
+    return for_names(filed, digests, baseline)
 
 
 def from_record(record: Record, digests: Mapping[str, str], baseline: str, recorded: bool = False) -> Comparison:
     """The stored comparison under the names of today."""
     stored = Comparison.from_dict(record.note["comparison"], "recorded" if recorded else "database")
-    return _for_names(stored, digests, baseline)
+    return for_names(stored, digests, baseline)
 
 
-def _renamed(found: Comparison, names: Mapping[str, str]) -> Comparison:
+def renamed(found: Comparison, names: Mapping[str, str]) -> Comparison:
+    """The same under other names."""
     return dataclasses.replace(
         found,
         baseline=names[found.baseline],
@@ -121,7 +122,7 @@ def _renamed(found: Comparison, names: Mapping[str, str]) -> Comparison:
     )
 
 
-def _for_names(found: Comparison, digests: Mapping[str, str], baseline: str) -> Comparison:
+def for_names(found: Comparison, digests: Mapping[str, str], baseline: str) -> Comparison:
     """Digests back to names; graphs that are equal share one result."""
     lost = {name: found.unsupported[digest] for name, digest in digests.items() if digest in found.unsupported}
     digests = {name: digest for name, digest in digests.items() if name not in lost}

@@ -11,6 +11,8 @@ from graphs.types import TensorType
 _NORMS = {"LayerNormalization": "LayerNorm", "RMSNormalization": "RMSNorm", "SimplifiedLayerNormalization": "RMSNorm",
           "SkipLayerNormalization": "residual + LayerNorm", "GroupNormalization": "GroupNorm",
           "InstanceNormalization": "InstanceNorm"}
+_WINDOWS = {"MaxPool": "pooling", "AveragePool": "pooling", "LpPool": "pooling", "Resize": "resize",
+            "Upsample": "resize"}
 _GATES = frozenset({"Sigmoid", "Swish", "SiLU"})
 
 
@@ -21,8 +23,9 @@ def label_of(body: Graph) -> str:
     several = f" ({len(body.outputs)} results)" if len(body.outputs) > 1 else ""
     if names:
         return " + ".join(dict.fromkeys(names)) + several
-    if any(_is_reduction(node) for node in body.nodes):
-        return f"reduction{several}"
+    reducing = [_WINDOWS.get(node.op, "reduction") for node in body.nodes if _is_reduction(node)]
+    if reducing:
+        return " + ".join(dict.fromkeys(reducing)) + several
     work = [node for node in body.nodes if not _is_movement(node)]
     return ("pointwise chain" if len(work) > 1 else "pointwise") + several
 

@@ -32,6 +32,18 @@ def test_a_folded_weight_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "computed-constant" in capsys.readouterr().out
 
 
+def test_who_has_the_extra_input_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = tmp_path / "a.onnx", tmp_path / "b.onnx"
+    save(parse_graph('graph "m" opset 18 (x: float32[2], z: float32[2]) -> (y) { y = Add(x, z) }'), a)
+    save(parse_graph('graph "m" opset 18 (x: float32[2]) -> (y) { y = Add(x, x) }'), b)
+    for first, second in ((a, b), (b, a)):
+        assert main(["check", str(first), str(second)]) == 2
+        assert f"they differ in their inputs: only {a} has z;" in capsys.readouterr().err
+    save(parse_graph('graph "m" opset 18 (x: float32[2], w: float32[2]) -> (y) { y = Add(x, w) }'), b)
+    assert main(["check", str(a), str(b)]) == 2
+    assert f"only {a} has z; only {b} has w" in capsys.readouterr().err
+
+
 def test_new_constants_of_a_proof_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     a, b = (parse_graph(f'graph "m" opset 18 (x: float32[n]) -> (y) {{ {body} }}') for body in (
         "two = constant float32[] 2 y = Div(x, two)", "half = constant float32[] 0.5 y = Mul(x, half)"))

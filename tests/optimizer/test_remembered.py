@@ -58,6 +58,9 @@ def test_the_same_model_is_answered_without_a_search(tmp_path: Path, request: py
     assert first.report["remembered"] is None and again.report["remembered"] is not None
     assert again.report["validation"]["status"] == "passed"
     assert again.report["measured"] == first.report["measured"]
+    assert len(first.report["stages"]) > 3
+    assert [row["stage"] for row in again.report["stages"]] == ["load", "recall"]
+    assert "no other stage ran" in again.report["stages"][1]["notes"]["remembered"]
     assert "--fresh" in again.summary()
 
 

@@ -84,7 +84,7 @@ def test_timings_between_files(tmp_path: Path, capsys: Output) -> None:
     assert egraft("timings", "export", tmp_path / "lines", *database) == 0
     assert egraft("timings", "import", tmp_path / "lines", *database) == 0
     assert [line.split(": ")[1] for line in capsys.readouterr().out.splitlines()] == [
-        "1 record added", "1 record added", "0 records added"]
+        "1 record added", "1 record added", f"2 records written to {tmp_path / 'lines'}", "0 records added"]
     assert egraft("timings", "show", "--key", "of a", *database) == 0
     assert "of a.db" in (shown := capsys.readouterr().out) and "of b.db" not in shown
     assert egraft("timings", "prune", "--fingerprint", there.digest, *database) == 0
@@ -93,6 +93,22 @@ def test_timings_between_files(tmp_path: Path, capsys: Output) -> None:
     assert "1 record removed" in shown and "there" not in shown and "foreign" in shown
     assert egraft("timings", "prune", "--foreign", *database) == 0
     assert "1 record removed" in capsys.readouterr().out
+
+
+def test_lines_of_show_are_short(tmp_path: Path, capsys: Output) -> None:
+    """A row names the device as far as people tell devices apart; an export has all of it, and the whole key."""
+    device = Fingerprint.of({"cpu": "Some Processor", "cores": "2", "instructions": "0" * 300, "numpy": "2.4.6"})
+    with Timings(tmp_path / "t.db") as timings:
+        timings.add(f"Add {'x' * 300}", "t:cpu", device, "node", [1e-3], 1e-3)
+    assert egraft("timings", "show", "--timings", tmp_path / "t.db") == 0
+    row = capsys.readouterr().out.splitlines()[0]
+    assert row.endswith("foreign  Some Processor, 2 cores, numpy 2.4.6") and device.digest in row
+    assert egraft("timings", "show", "--key", "Add", "--timings", tmp_path / "t.db") == 0
+    row = capsys.readouterr().out.splitlines()[0]
+    assert row.endswith("xx ...") and len(row) < 180
+    assert egraft("timings", "export", tmp_path / "lines", "--timings", tmp_path / "t.db") == 0
+    assert capsys.readouterr().out == f"{tmp_path / 't.db'}: 1 record written to {tmp_path / 'lines'}\n"
+    assert "x" * 300 in (lines := (tmp_path / "lines").read_text()) and "0" * 300 in lines
 
 
 def remembered(device: str) -> bytes:

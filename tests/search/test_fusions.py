@@ -330,6 +330,10 @@ def body(text: str, nodes: int | None = None) -> Graph:
      "s = Sigmoid(g) t = Mul(g, s) y = Mul(t, p) }"),
     ("pointwise chain", "(x: float32[4, 8]) -> (y) { a = Abs(x) y = Neg(a) }"),
     ("reduction", "(x: float32[4, 8]) -> (y) { a = Abs(x) y = ReduceSum(a, axes=[-1]) }"),
+    ("pooling", "(x: float32[2, 3, 4, 4]) -> (y) { y = MaxPool(x, kernel_shape=[2, 2], strides=[2, 2]) }"),
+    ("pooling + reduction", "(x: float32[2, 3, 4, 4]) -> (y) { a = AveragePool(x, kernel_shape=[2, 2]) "
+     "y = ReduceMax(a, axes=[2, 3]) }"),
+    ("resize", "(x: float32[2, 3, 4, 4]) -> (y) { y = Resize(x, scales=[1.0, 1.0, 2.0, 2.0]) }"),
 ])
 def test_what_people_call_it(label: str, text: str) -> None:
     assert label_of(body(text)) == label
