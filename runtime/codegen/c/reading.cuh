@@ -10,7 +10,7 @@
 #define EG_TOTAL_product eg_times
 #define EG_TOTAL_larger eg_larger
 #define EG_TOTAL_smaller eg_smaller
-#define EG_PUT_ONCE(p, i, v) do { if (EG_FIRST_COLUMN) EG_PUT(p, i, v); } while (0)
+#define EG_PUT_ONCE(p, i, v) do { if (EG_FIRST_COLUMN) EG_PUT_ROW(p, i, v); } while (0)
 #define EG_KEPT_SIZE(n) (((n) + EG_BX - 1) / EG_BX)
 #define EG_KEPT(p, outer, n, j) p[(outer) * EG_KEPT_SIZE(n) + j##_k]
 #define EG_INDEX(i, v, n, fault)                                                                      \
@@ -21,5 +21,12 @@
     i##_place = 0;                                                                                    \
   }                                                                                                   \
   const eg_index i = (eg_index)i##_place;
+// Where nobody is told of an index outside of its axis: what is read there is 0.
+#define EG_PLACE(i, v, n, fault)                                                                      \
+  long long i##_place = (v);                                                                          \
+  i##_place += i##_place < 0 ? (n) : 0;                                                               \
+  const bool i##_inside = (unsigned long long)i##_place < (unsigned long long)(n);                    \
+  const eg_index i = i##_inside ? (eg_index)i##_place : 0;
+#define EG_INSIDE(i) i##_inside
 #define EG_SILU(x, s) ((x) * (s))
 #define EG_SILUf EG_SILU
