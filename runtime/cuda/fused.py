@@ -8,6 +8,7 @@ node by node, so that it stays on the device.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from runtime.codegen.c.readings import Readings, readings_of
 from runtime.codegen.c.views import NotFusable
 from runtime.fusion import BODY, EXACT, VARIANT, is_movement, is_splat
 
+from . import lowering
 from .lower import Constants, Values, lower_node
 from .lowering._product import LIBRARY
 from .tensor import Tensor
@@ -148,8 +150,9 @@ class _Body:
         lower_node(node, self.known, self.recorder, self.values)
 
     def _fused(self, nodes: Sequence[Node], wanted: Sequence[str]) -> bool:
-        """Launch these nodes as kernels; False where there are none, or more than the nodes alone would take."""
-        work = sum(not is_movement(node) for node in nodes)
+        """Launch these nodes as kernels; False where there are none, or more than the nodes alone would take. Nodes
+        that NumPy would run are worth any number of them."""
+        work = sum(1.0 if lowering.find(node.op, node.domain) else inf for node in nodes if not is_movement(node))
         splats = {name for name, each in self.parts.constants.items() if is_splat(each)}
         read = dict.fromkeys(name for node in nodes for name in node.inputs if name in self.known and name)
         given = {name: self.known[name] for name in read if name not in splats}
