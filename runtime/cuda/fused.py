@@ -214,3 +214,10 @@ def _needed(nodes: Sequence[Node], wanted: Sequence[str], known: Collection[str]
 def _stands_alone(node: Node) -> bool:
     """It has a lowering of its own, and is part of no kernel."""
     return (node.is_opaque or (node.domain, node.op) not in rules() or node.op in PRODUCTS | RESIZED or overlaps(node))
+
+
+def why_not(constants: Constants) -> list[str]:
+    """Why parts of fused nodes that were lowered with these constants are no kernels."""
+    every = [kept for inner in constants.bodies.values() for part in inner.parts.values()
+             for kept in part.kernels.values()]
+    return list(dict.fromkeys(str(each) for each in every if isinstance(each, NotFusable)))

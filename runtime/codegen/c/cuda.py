@@ -181,3 +181,22 @@ def _buffers(body: list[str], written: Written) -> list[str]:
     """What a thread keeps of its row."""
     return [f"{Scalar.of(written.dtypes[number]).compute} p{number}[{outer} * EG_KEPT_SIZE({size})];"
             for number, outer, size in _kept(body, written)]
+
+
+def variants_of(kernels: Collection[Kernel]) -> tuple[Variant, ...]:
+    """Other ways to launch fused kernels that are launched as usual."""
+    by_rows = [each for each in kernels if each.is_rowwise]
+    if not by_rows:
+        return tuple(map(Variant, FLAT_THREADS)) if kernels else ()
+    usual = {each.block for each in by_rows}
+    found = [Variant(*block) for block in ROW_BLOCKS if {block} != usual]
+    if len(usual) == 1 and any("EG_KEPT(" in each.body for each in by_rows):
+        found.append(Variant(*usual.pop(), keeps=False))
+    return tuple(found)
+
+
+def described(kernel: Kernel) -> str:
+    """A fused kernel as reports show it: how it is launched, and its text without the functions that all share."""
+    threads, rows = kernel.block
+    how = f"{threads} threads for each of {rows} rows" if kernel.is_rowwise else f"{threads * rows} threads"
+    return f"// a block: {how}\n{kernel.text.replace(_reading().rstrip(), '').lstrip()}"

@@ -6,8 +6,8 @@ one of them is cut there before (`runtime.cuda.fused`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from graphs.errors import EgraftError
 from graphs.ir import Graph
@@ -15,7 +15,7 @@ from graphs.types import TensorType
 
 from .. import address
 from ..rowwise import MOST_KEPT
-from .cuda import FLAT_THREADS, MOST_THREADS, ROW_BLOCKS, Reading, Variant, block_for, is_flat, kept_by, reading_of
+from .cuda import MOST_THREADS, Reading, Variant, block_for, is_flat, kept_by, reading_of
 from .launch import NAME
 from .losses import parted
 from .lowering import Values
@@ -27,18 +27,12 @@ from .views import NotFusable
 
 @dataclass(frozen=True)
 class Readings:
-    """Kernels in the order in which they run, the element type and shape of what one of them leaves to the next
-    (`rooms`), and of the graph's outputs, and in what other ways they may be launched."""
+    """Kernels in the order in which they run, and the element type and shape of what one of them leaves to the next
+    (`rooms`) and of the graph's outputs."""
 
     kernels: tuple[Reading, ...]
     rooms: dict[str, tuple[str, tuple[int, ...]]]
     outputs: dict[str, tuple[str, tuple[int, ...]]]
-    variants: tuple[Variant, ...] = field(default=())
-
-    @property
-    def text(self) -> str:
-        """The texts of all kernels."""
-        return "\n".join(each.kernel.text for each in self.kernels)
 
 
 def readings_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None,
@@ -100,29 +94,13 @@ def _written(values: Values, exact: bool, variant: Variant | None) -> list[Writt
 def _made(steps: Sequence[tuple[list[Written], Values]], rooms: dict[str, tuple[str, tuple[int, ...]]],
           outputs: dict[str, tuple[str, tuple[int, ...]]], exact: bool, variant: Variant | None) -> Readings:
     kernels: list[Reading] = []
-    every: list[Written] = []
     for number, (written, values) in enumerate(steps):
         given = {*values.graph.inputs, *values.graph.constants, *(rooms if number else ())}
         wide = _is_wide(values)
         kernels += [reading_of(each, given, exact, wide, variant, told=False) for each in written]
-        every += written
-    return Readings(tuple(kernels), rooms, outputs, () if variant is not None else _variants(every))
+    return Readings(tuple(kernels), rooms, outputs)
 
 
 def _is_wide(values: Values) -> bool:
     """Whether a tensor has so many elements, or lies so far apart, that 32 bits do not tell its places."""
     return any(address.is_wide(shape, values.strides[name]) for name, shape in values.shapes.items())
-
-
-def _variants(every: Collection[Written]) -> tuple[Variant, ...]:
-    """Other ways to launch kernels than the usual one."""
-    if not every:
-        return ()
-    by_rows = [each for each in every if not is_flat(each)]
-    if not by_rows:
-        return tuple(map(Variant, FLAT_THREADS))
-    usual = {block_for(each) for each in by_rows}
-    found = [Variant(*block) for block in ROW_BLOCKS if {block} != usual]
-    if len(usual) == 1 and any(kept_by(each, MOST_THREADS) for each in by_rows):
-        found.append(Variant(*usual.pop(), keeps=False))
-    return tuple(found)

@@ -1,0 +1,187 @@
+"""Discovering fusions for a GPU: the emulation computes, and a clock that the tests wind says what takes how long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cost_model.targets import find_target
+from cost_model.targets.cuda import EgraftCuda
+from cost_model.timings import Timings
+from graphs.errors import InvalidOption
+from graphs.ir import Graph, is_fused
+from graphs.text import parse_graph
+from runtime import Session, run
+from runtime.codegen import Kernel, emulation
+from runtime.codegen.c import cuda
+from runtime.cuda.device import Place
+from runtime.cuda.emulated import EmulatedDevice
+from runtime.feeds import draw
+from runtime.fusion import VARIANT
+from search.fusions import discover, takes_fusions
+from search.fusions.apart import Apart, Trial
+from search.fusions.gpu import kernel_text, measured_on
+from search.fusions.trials import CHILD
+
+pytestmark = pytest.mark.skipif(emulation.unavailable() is not None, reason=str(emulation.unavailable()))
+SOFTMAX = """graph "g" opset 18 (x: float32[3, 40], m: float32[1, 40]) -> (y) {
+  c = constant float32[] 0.125
+  s = Mul(x, c)
+  a = Add(s, m)
+  y = Softmax(a)
+}"""
+PRODUCT = """graph "g" opset 18 (x: float32[4, 6], w: float32[6, 5], b: float32[5]) -> (y) {
+  p = MatMul(x, w)
+  q = Add(p, b)
+  y = Tanh(q)
+}"""
+LAUNCH, ROW, FAVOURITE = 5e-6, 1e-6, (128, 1)
+
+
+class Wound(EmulatedDevice):
+    """An emulation with a clock of its own: a launch takes 5 us, and 1 us more if its block is not the favourite."""
+
+    name = "wound"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks: list[tuple[int, int]] = []
+        self.fused = LAUNCH
+
+    def launch(self, kernel: Kernel, places: Sequence[Place]) -> None:
+        super().launch(kernel, places)
+        self.blocks.append(kernel.block)
+
+    def time(self, queue: Callable[[], None], count: int) -> list[float]:
+        first, blocks = len(self.launches), len(self.blocks)
+        queue()
+        taken = sum(self.fused if name == "eg_fused" else LAUNCH for name in self.launches[first:])
+        taken += sum(ROW for block in self.blocks[blocks:] if block != FAVOURITE)
+        return [taken] * count
+
+
+def target() -> EgraftCuda:
+    return EgraftCuda(Wound())
+
+
+def trying(where: EgraftCuda, tried: list[str]) -> Callable[[Graph, bool, int], Trial | None]:
+    """Candidates are tried here, and named."""
+    def attempt(body: Graph, exact: bool, threads: int) -> Trial | None:
+        tried.append(" ".join(node.op for node in body.nodes))
+        return measured_on(where, body, exact)
+
+    return attempt
+
+
+def fused(graph: Graph) -> list[str]:
+    return [str(node.attrs.get(VARIANT, "")) for node in graph.nodes if is_fused(node)]
+
+
+def test_the_fastest_way_to_launch_is_found_kept_and_run() -> None:
+    graph, where, tried, timings = parse_graph(SOFTMAX), target(), list[str](), Timings(":memory:")
+    found = discover(graph, {}, timings, attempt=trying(where, tried), target=where)
+    assert fused(found.graph) == ["c128r1"] and tried[0] == "Mul Add Softmax" and found.note == ""
+    (fusion,) = found.fusions
+    assert fusion.fused == pytest.approx(LAUNCH) and fusion.unfused == pytest.approx(3 * LAUNCH + 3 * ROW)
+    assert fusion.variant == "c128r1" and fusion.to_dict()["variant"] == "c128r1"
+    feeds = draw(graph, 0)
+    session = Session(found.graph, target="egraft:cuda", device=EmulatedDevice())
+    np.testing.assert_allclose(session.run(feeds)["y"], run(graph, feeds)["y"], rtol=1e-5, atol=1e-6)
+    assert session.report.kernels == 1  # type: ignore[attr-defined]
+    (record,) = [each for each in timings.records("egraft:cuda", "fusion") if each.note["verdict"] == "faster"]
+    assert record.fingerprint == where.fingerprint.digest and record.note["variant"] == "c128r1"
+    again = discover(graph, {}, timings, attempt=trying(where, tried), target=where)
+    assert fused(again.graph) == ["c128r1"] and len(tried) == len(set(tried)) and "measured" not in again.counts
+
+
+def test_a_product_and_the_kernel_behind_it() -> None:
+    graph, where = parse_graph(PRODUCT), target()
+    found = discover(graph, {}, attempt=trying(where, []), target=where)
+    assert [fusion.operators for fusion in found.fusions] in ([("MatMul", "Add", "Tanh")], [("Add", "Tanh")])
+    text = kernel_text(found.fusions[0].body, False, found.fusions[0].variant)
+    assert "EG_KERNEL(eg_fused)" in text and "tanh" in text and "#define" not in text
+    whole = kernel_text(parse_graph(PRODUCT), False, "c128")
+    assert whole.startswith("// cuBLAS: 1 x [4, 6] @ [6, 5] of float32\n// a block: 128 threads\n")
+
+
+def test_what_is_not_faster_is_not_taken() -> None:
+    graph, where = parse_graph(SOFTMAX), target()
+    where.device.fused = 30e-6  # type: ignore[attr-defined]
+    found = discover(graph, {}, attempt=trying(where, []), target=where)
+    assert found.graph is graph and found.counts["slower"] >= 1
+
+
+def test_a_wrong_kernel_is_faulty_and_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that leaves out a column, which the emulation finds, and one that computes with another number."""
+    written = cuda.reading_of
+
+    def wrong(*arguments: object, **more: object) -> cuda.Reading:
+        reading = written(*arguments, **more)  # type: ignore[arg-type]
+        body = reading.kernel.body.replace("nc0 = 40;", "nc0 = 39;")
+        kernel = Kernel(**{**vars(reading.kernel), "body": body})
+        return cuda.Reading(kernel, reading.tensors)
+
+    monkeypatch.setattr("runtime.codegen.c.readings.reading_of", wrong)
+    graph, where = parse_graph(SOFTMAX), target()
+    with pytest.raises(emulation.Faults):  # elements that nothing wrote are found by the emulation itself
+        measured_on(where, graph, False)
+    monkeypatch.setattr("runtime.codegen.c.readings.reading_of", lambda *arguments, **more: _shifted(
+        written(*arguments, **more)))
+    found = discover(graph, {}, attempt=trying(where, []), target=where)
+    assert found.counts["faulty"] >= 1 and found.faults[0].startswith("Mul Add Softmax: y of ")
+    assert not any("Mul" in fusion.operators for fusion in found.fusions)
+
+
+def _shifted(reading: cuda.Reading) -> cuda.Reading:
+    body = reading.kernel.body.replace("0.125f", "0.126f")
+    return cuda.Reading(Kernel(**{**vars(reading.kernel), "body": body}), reading.tensors)
+
+
+def test_what_has_no_kernel_is_impossible() -> None:
+    where = target()
+    for text, reason in (("y = MatMul(x, x)", "products of the library alone"),
+                         ("y = Transpose(x, perm=[1, 0])", "views"), ("e = Exp(x)\n y = Det(e)", "NumPy")):
+        graph = parse_graph(f'graph "g" opset 18 (x: float32[4, 4]) -> (y) {{\n{text}\n}}')
+        measured, samples = measured_on(where, graph, False)
+        assert measured.verdict == "impossible" and reason in measured.note and not samples
+
+
+def test_records_of_a_gpu_that_is_elsewhere_give_the_same_graph(tmp_path: Path) -> None:
+    graph, where, path = parse_graph(SOFTMAX), target(), tmp_path / "there.db"
+    with Timings(str(path)) as timings:
+        there = discover(graph, {}, timings, attempt=trying(where, []), target=where)
+    here = discover(graph, {}, target=f"egraft:cuda@{path}")
+    assert fused(here.graph) == fused(there.graph) == ["c128r1"]
+    assert [each.to_dict() for each in here.fusions] == [each.to_dict() for each in there.fusions]
+    other = discover(parse_graph(PRODUCT), {}, target=f"egraft:cuda@{path}")
+    assert not other.groups and other.counts["left for want of budget"] >= 1
+
+
+def test_a_frozen_database_tries_nothing() -> None:
+    where, tried = target(), list[str]()
+    found = discover(parse_graph(SOFTMAX), {}, Timings(":memory:", frozen=True), attempt=trying(where, tried),
+                     target=where)
+    assert not tried and not found.groups
+
+
+def test_without_a_gpu_nothing_is_found_and_a_note_says_why() -> None:
+    if find_target("egraft:cuda").available() is None:
+        pytest.skip("a GPU is here")
+    found = discover(parse_graph(SOFTMAX), {}, target="egraft:cuda")
+    assert found.note and not found.groups and found.lines() == [f"no fusions: {found.note}"]
+    apart = Apart(CHILD)  # the process in which candidates are tried starts, and ends with the device that it lacks
+    trial = apart(parse_graph(SOFTMAX), False, 1)
+    apart.close()
+    assert trial is not None and trial[0].verdict == "crashed"
+
+
+def test_which_targets_there_are_fusions_for() -> None:
+    assert [takes_fusions(name) for name in ("egraft:cpu", "egraft:cuda", "egraft:cuda@a.db", "onnxruntime:cpu")] == [
+        True, True, True, False]
+    with pytest.raises(InvalidOption):
+        discover(parse_graph(SOFTMAX), {}, target="roofline")
+
+
