@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ from graphs.text import parse_graph
 from runtime import Session, run
 from runtime.codegen import Kernel, emulation
 from runtime.codegen.c import cuda
-from runtime.cuda.device import Place
 from runtime.cuda.emulated import EmulatedDevice
 from runtime.feeds import draw
 from runtime.fusion import VARIANT
@@ -25,6 +24,7 @@ from search.fusions import discover, takes_fusions
 from search.fusions.apart import Apart, Trial
 from search.fusions.gpu import kernel_text, measured_on
 from search.fusions.trials import CHILD
+from tests.runtime.cuda.wound import LAUNCH, ROW, Wound
 
 pytestmark = pytest.mark.skipif(emulation.unavailable() is not None, reason=str(emulation.unavailable()))
 SOFTMAX = """graph "g" opset 18 (x: float32[3, 40], m: float32[1, 40]) -> (y) {
@@ -38,31 +38,6 @@ PRODUCT = """graph "g" opset 18 (x: float32[4, 6], w: float32[6, 5], b: float32[
   q = Add(p, b)
   y = Tanh(q)
 }"""
-LAUNCH, ROW, FAVOURITE = 5e-6, 1e-6, (128, 1)
-
-
-class Wound(EmulatedDevice):
-    """An emulation with a clock of its own: a launch takes 5 us, and 1 us more if its block is not the favourite."""
-
-    name = "wound"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks: list[tuple[int, int]] = []
-        self.fused = LAUNCH
-
-    def launch(self, kernel: Kernel, places: Sequence[Place]) -> None:
-        super().launch(kernel, places)
-        self.blocks.append(kernel.block)
-
-    def time(self, queue: Callable[[], None], count: int) -> list[float]:
-        first, blocks = len(self.launches), len(self.blocks)
-        queue()
-        taken = sum(self.fused if name == "eg_fused" else LAUNCH for name in self.launches[first:])
-        taken += sum(ROW for block in self.blocks[blocks:] if block != FAVOURITE)
-        return [taken] * count
-
-
 def target() -> EgraftCuda:
     return EgraftCuda(Wound())
 
