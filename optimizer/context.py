@@ -27,6 +27,7 @@ from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
 from search import budget as budgets
 from search.fusions import TARGET, FusionBudget, takes_fusions
+from search.fusions.budget import GPU_SECONDS
 
 from .options import Options, check_threads
 from .sizing import first_sizes, sizes_that_run
@@ -179,7 +180,10 @@ def _explorer(options: Options, target: Target, timings: Timings, threads: int) 
         return None  # kernels of the CPU are filed with their compiler, which the other machine's records do not name
     from search.fusions import Explorer
 
-    budget = within(EFFORTS[options.effort], options.timeout).fusions
+    effort = EFFORTS[options.effort]
+    if not target.name.startswith(TARGET):
+        effort = replace(effort, fusions=replace(effort.fusions, seconds=GPU_SECONDS * effort.fusions.seconds))
+    budget = within(effort, options.timeout).fusions
     return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget,
                     target=target)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 TARGET = "egraft:cpu"
 GPU_TARGET = "egraft:cuda"
 TARGETS = (TARGET, GPU_TARGET)
+GPU_SECONDS = 3  # times as many: a text holds sizes, and is compiled for each way to launch it
 
 
 def takes_fusions(target: str) -> bool:

@@ -187,7 +187,7 @@ class Explorer:
     def report(self) -> dict[str, Any]:
         """Of all graphs so far, in JSON types."""
         return {"counts": self.counts, "impossible": sorted_counts(self._impossible), "faults": list(self._faults),
-                "note": self.trials.missing or ""}
+                "note": self.trials.note}
 
     def _explore(self, graph: Graph, sizes: Mapping[str, int] | None) -> tuple[
             Look, dict[str, Measured], list[tuple[str, Group]]]:

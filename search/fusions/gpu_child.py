@@ -26,4 +26,5 @@ def answer(request: tuple[Graph, bool, int]) -> bytes:
 if __name__ == "__main__":
     from search.fusions.gpu_child import answer as _answer  # the module under its own name, so that pickles agree
 
+    find_target(GPU_TARGET).device  # type: ignore[attr-defined]  # noqa: B018 - without one it does not start
     answer_all(int(sys.argv[1]), _answer)

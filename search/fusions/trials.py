@@ -62,6 +62,11 @@ class Trials:
         how = f"threads={threads} among others" if self.threads else "and its variants"
         return f"fusion {signature(body)} exact={int(exact)} {how}"
 
+    @property
+    def note(self) -> str:
+        """Why nothing is tried; empty if something is."""
+        return self.missing or (self.attempt.note if isinstance(self.attempt, Apart) else "")
+
     def close(self) -> None:
         """End the process that tries candidates."""
         if isinstance(self.attempt, Apart):

@@ -147,10 +147,10 @@ def test_without_a_gpu_nothing_is_found_and_a_note_says_why() -> None:
         pytest.skip("a GPU is here")
     found = discover(parse_graph(SOFTMAX), {}, target="egraft:cuda")
     assert found.note and not found.groups and found.lines() == [f"no fusions: {found.note}"]
-    apart = Apart(CHILD)  # the process in which candidates are tried starts, and ends with the device that it lacks
-    trial = apart(parse_graph(SOFTMAX), False, 1)
+    apart = Apart(CHILD)  # the process in which candidates are tried opens the device first
+    assert apart(parse_graph(SOFTMAX), False, 1) is None and apart(parse_graph(SOFTMAX), False, 1) is None
+    assert "does not start: " in apart.note and "egraft:cuda" in apart.note
     apart.close()
-    assert trial is not None and trial[0].verdict == "crashed"
 
 
 def test_which_targets_there_are_fusions_for() -> None:
