@@ -20,11 +20,11 @@ from .text import BUFFER, FAULT, Written
 
 READING = Path(__file__).with_name("reading.cuh")
 _ROW = re.compile(r"EG_OVER\((r\d+), (\w+)\)$")
-_LOOP = re.compile(r"EG_(OVER|INNER|BLOCKS)\(([a-z]\d+), (\w+)[,)]")
+_LOOP = re.compile(r"EG_(OVER|INNER|BLOCKS)\(([A-Za-z]\d+), (\w+)[,)]")
 _BASE = re.compile(r"const eg_index b(\d+) = ")
 _KEPT = re.compile(r"EG_KEPT\(p(\d+), (.*?), (\w+), (\w+)\)")
 _INNERMOST = re.compile(r"EG_(?:INNER|BLOCKS)\(\w+, (\w+)")
-_STEP = re.compile(r"s(\d+)(\w)(\d+)$")
+_STEP = re.compile(r"s(\d+)([A-Za-wyz])(\d+)$")  # x: of indices
 _VARIANT = re.compile(r"c(\d+)(?:r(\d+))?(n?)$")
 MOST_THREADS = 1024  # of a block
 FLAT_THREADS = (128, 512)  # of blocks beside the usual ones
@@ -129,17 +129,21 @@ def _digits(number: str, loops: list[tuple[str, int]]) -> list[str]:
 
 
 def _flat(body: list[str], written: Written) -> tuple[list[str], int]:
-    """A thread for each element: all loops as one."""
-    loops = [(found.group(2), written.sizes.get(found.group(3), 1)) for line in body if (found := _LOOP.match(line))]
-    items = prod(size for _, size in loops)
-    own, opened = [], False
+    """A thread for each element of each piece: all loops of a piece, which have its letter, as one."""
+    loops: dict[str, list[tuple[str, int]]] = {}
     for line in body:
-        if _LOOP.match(line):
-            own += [] if opened else [f"EG_PARALLEL(i, {items})", *_digits("i", loops)]
-            opened = True
-        elif line not in ("EG_END", "EG_INNER_END"):
-            own.append(line)
-    return [*own, "EG_END"], items
+        if found := _LOOP.match(line):
+            loops.setdefault(found.group(2)[0], []).append((found.group(2), written.sizes.get(found.group(3), 1)))
+    items = {piece: prod(size for _, size in own) for piece, own in loops.items()}
+    lines, opened = [], set()
+    for line in body:
+        if found := _LOOP.match(line):
+            piece = found.group(2)[0]
+            lines += [] if piece in opened else [f"EG_PARALLEL(i, {items[piece]})", *_digits("i", loops[piece])]
+            opened.add(piece)
+        elif line != "EG_END":
+            lines.append("EG_END" if line == "EG_INNER_END" else line)
+    return lines, max(items.values())
 
 
 def block_for(written: Written, variant: Variant | None = None) -> tuple[int, int]:

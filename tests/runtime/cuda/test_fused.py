@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cost_model.sizes import default_measure_sizes
 from graphs import load, save
 from graphs.constants import Constant
 from graphs.ir import Graph, Node, is_fused
@@ -23,8 +24,11 @@ from runtime.cuda.emulated import EmulatedDevice
 from runtime.cuda.lower import Values
 from runtime.cuda.plan import Launch, OnHost, Plan, Product, plan_graph
 from runtime.execute import Context
-from runtime.fusion import Group, as_functions, fuse
+from runtime.feeds import draw
+from runtime.fusion import Group, as_functions, fuse, with_sizes
 from runtime.program import Program
+from search.fusions.enumerate import enumerate_groups
+from tests.fuzz.generator import generate
 from tests.runtime import test_fused_kernels as kernels
 from tests.runtime import test_fused_products as products
 from tests.runtime import test_fused_windows as windows
@@ -79,6 +83,15 @@ SCORES = """graph "g" opset 18 (q: float32[2, 3, 4, 5], k: float32[2, 3, 4, 5], 
   r = Transpose(o, perm=[0, 2, 1, 3])
   y = Reshape(r, shape=[2, 4, 15])
 }"""
+PIECES = """graph "g" opset 18 (a: float32[3], b: float32[5], c: float32[8]) -> (y) {
+  j = Concat(a, b, axis=0)
+  e = Exp(j)
+  y = Mul(e, c)
+}"""
+BLOCKS = """graph "g" opset 18 (a: float32[2, 3], b: float32[4, 3]) -> (y) {
+  j = Concat(a, b, a, b, a, b, a, b, a, b, a, axis=0)
+  y = Neg(j)
+}"""
 NUMPY = """graph "g" opset 18 (x: float32[3, 3]) -> (y) {
   e = Exp(x)
   d = Det(e)
@@ -96,7 +109,7 @@ def every_graph() -> dict[str, Graph]:
     found["loss of float64"] = loss("mean", 1, True, dtype="float64")
     several = {"adam": ADAM, "gates": GATED, "side by side": SIDES, "row and columns": ROWS}
     more = {"softmaxes of three axes": THREE, "product with a vector": VECTOR, "two products": GATES,
-            "attention": SCORES,
+            "attention": SCORES, "pieces of a row": PIECES, "pieces of rows": BLOCKS,
             "residual sum": RESIDUAL.replace("  a = MatMul(s, k)\n", "").replace("(y, a)", "(y, s)")}
     return found | {name: parse_graph(text) for name, text in (several | more).items()}
 
@@ -106,7 +119,8 @@ KERNELS = {"softmax": 1, "gelu": 1, "residual and layer norm": 1, "rotary": 1, "
            "row and columns": 1, "mean loss": 2, "index: embedding": 1, "loss of each": 1, "group norm": 1,
            "batch norm": 1, "product: bias and activation": 1, "product: residual and layer norm": 1,
            "product: gemm": 1, "product: heads": 1, "depthwise planes": 2, "largest of planes": 2, "planes resized": 2,
-           "softmaxes of three axes": 3, "product with a vector": 2, "two products": 1, "product: attention": 1,
+           "softmaxes of three axes": 3, "product with a vector": 2, "two products": 1, "pieces of a row": 1,
+           "product: attention": 1,
            "product: pointwise convolution": 1, "product: batch norm": 2}  # with the image as columns
 
 
@@ -424,3 +438,21 @@ def test_a_long_row_is_computed_again_rather_than_kept() -> None:
     (each,) = readings_of(graph, sizes).kernels
     assert "EG_KEPT(" not in each.kernel.body and each.kernel.block == (1024, 1)
     nvrtc.check([each.kernel], nvrtc.ARCHITECTURES[0])
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", [3, 5, 1136, 1242, 1280, 1495])
+def test_sets_of_random_graphs(seed: int) -> None:
+    """The largest sets that have nothing in common, each as a fused node."""
+    graph = generate(seed, kind="")
+    sizes = default_measure_sizes(graph)
+    taken: list[Group] = []
+    groups = enumerate_groups(graph, with_sizes(graph, sizes), 40, 24).groups
+    for group in sorted(groups, key=lambda each: -len(each.nodes)):
+        if not group.others and all(set(each.nodes).isdisjoint(group.nodes) for each in taken):
+            taken.append(group)
+    feeds = draw(graph, seed, sizes)
+    session = Session(fuse(graph, taken), target="egraft:cuda", device=make_device(seed))
+    found = session.run(feeds)
+    for name, want in Session(graph).run(feeds).items():
+        close(found[name], want, name, 1e-3)
