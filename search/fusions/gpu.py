@@ -15,6 +15,7 @@ import numpy as np
 from cost_model import protocol
 from cost_model.targets.base import Unsupported
 from cost_model.targets.cuda import EgraftCuda
+from graphs.constants import Constant
 from graphs.errors import EgraftError
 from graphs.inference import infer
 from graphs.ir import Graph
@@ -31,7 +32,7 @@ from runtime.cuda.fused import why_not
 from runtime.cuda.lower import Values
 from runtime.cuda.plan import Launch, OnHost, Plan, Product, plan_graph
 from runtime.execute import Context
-from runtime.fusion import Group, fuse
+from runtime.fusion import Group, constant_inputs, fuse
 
 from .measure import Measured, shapes_of, small_sizes
 
@@ -118,6 +119,14 @@ def _sized(graph: Graph, shapes: Shapes) -> Graph:
     return made
 
 
+def _with_constants(graph: Graph, held: Mapping[str, np.ndarray]) -> Graph:
+    """With what is constant around the body as constants: what depends on them alone is computed before the run."""
+    made = graph.copy()
+    made.inputs = [name for name in graph.inputs if name not in held]
+    made.constants.update({name: Constant.of(each) for name, each in held.items()})
+    return made
+
+
 def _plan(body: Graph, exact: bool, shapes: Shapes, variant: str = "") -> Plan:
     """What runs for a body as one fused node. Raises NotFusable where no kernel of its own is among that."""
     graph = _whole(_sized(body, shapes), exact, variant)
@@ -160,12 +169,13 @@ def _fault_at_size(device: Device, body: Graph, exact: bool, shapes: Shapes, var
 def _timed(target: EgraftCuda, body: Graph, exact: bool, variants: Sequence[str],
            arrays: Sequence[np.ndarray]) -> tuple[Measured, Sequence[float]]:
     """The nodes and each way to launch the kernels, in turns, by the protocol that nodes are measured by."""
-    feeds = dict(zip(body.inputs, arrays))
+    held = {body.inputs[place]: arrays[place] for place in constant_inputs(body)}
+    feeds = {name: each for name, each in zip(body.inputs, arrays) if name not in held}
     graphs = {UNFUSED: body, **{each: _whole(body, exact, each) for each in variants}}
     runners = {}
     try:
         for name, graph in graphs.items():
-            runners[name] = target.prepare(graph, feeds)
+            runners[name] = target.prepare(_with_constants(graph, held), feeds)
         found = protocol.compare({name: each.run for name, each in runners.items()}, UNFUSED, settings=LOOK)
     finally:
         for each in runners.values():

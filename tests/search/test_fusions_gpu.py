@@ -82,6 +82,17 @@ def test_a_product_and_the_kernel_behind_it() -> None:
     assert whole.startswith("// cuBLAS: 1 x [4, 6] @ [6, 5] of float32\n// a block: 128 threads\n")
 
 
+def test_what_is_constant_around_a_body_is_so_when_it_is_timed() -> None:
+    """The Exp of weights is computed once, with fusion and without: it is no gain."""
+    graph, where = parse_graph("""graph "g" opset 18 (x0: float32[4, 6], w1: float32[4, 6]) -> (y) {
+      e = Exp(w1)
+      a = Add(x0, e)
+      y = Tanh(a)
+    }"""), target()
+    measured, _ = measured_on(where, graph, False)
+    assert measured.unfused == pytest.approx(2 * (LAUNCH + ROW))
+
+
 def test_what_is_not_faster_is_not_taken() -> None:
     graph, where = parse_graph(SOFTMAX), target()
     where.device.fused = 30e-6  # type: ignore[attr-defined]

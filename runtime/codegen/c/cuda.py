@@ -78,7 +78,7 @@ def reading_of(written: Written, given: Collection[str], exact: bool, wide: bool
         block = (variant.columns if variant is not None and not variant.rows else PARALLEL_THREADS), 1
     else:
         items, block = prod(size for _, size in rows), block_for(written, variant)
-        body = [f"EG_PUT_ROW({line[len('EG_PUT('):]}" if line.startswith("EG_PUT(") else line for line in body]
+        body = [_by_rows(line, bool(_kept(body, written))) for line in body]
         own = [f"EG_ROWS(row, {items})", *_digits("row", rows), *_buffers(body, written), *body, "EG_END"]
     if not told:
         own = [f"EG_PLACE({line[len('EG_INDEX('):]}" if line.startswith("EG_INDEX(") else line for line in own]
@@ -94,6 +94,16 @@ def reading_of(written: Written, given: Collection[str], exact: bool, wide: bool
 @cache
 def _reading() -> str:
     return READING.read_text(encoding="utf-8")
+
+
+def _by_rows(line: str, kept: bool) -> str:
+    """A line where threads share rows: those of rows beyond the last one write nothing. `kept`: there are row buffers,
+    which a thread has in registers if its loops over columns are unrolled."""
+    if line.startswith("EG_PUT("):
+        return f"EG_PUT_ROW({line[len('EG_PUT('):]}"
+    if kept and line.startswith(("EG_INNER(", "EG_BLOCK_INNER(")):
+        return f"EG_KEPT_{line[len('EG_'):]}"
+    return line
 
 
 def _parted(written: Written) -> tuple[list[str], list[tuple[str, int]]]:

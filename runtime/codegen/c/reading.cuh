@@ -5,6 +5,9 @@
 #define EG_INNER_END EG_COLUMNS_END
 #define EG_BLOCKS(j, n) { const eg_index j##_count = (n);
 #define EG_BLOCK_INNER(j, clauses) EG_COLUMNS(j, j##_k, j##_count)
+// The same unrolled, where a thread keeps something of each of its few columns: registers have no places.
+#define EG_KEPT_INNER(j, n, clauses) EG_KEPT_COLUMNS(j, j##_k, n)
+#define EG_KEPT_BLOCK_INNER(j, clauses) EG_KEPT_COLUMNS(j, j##_k, j##_count)
 #define EG_TOTAL(how, T, t) t = eg_row_reduce<EG_TOTAL_##how<T>, T>(t);
 #define EG_TOTAL_sum eg_plus
 #define EG_TOTAL_product eg_times

@@ -391,6 +391,8 @@ def test_functions_of_a_file_run_as_fused_nodes(tmp_path: Any) -> None:
         (got,) = session.run(dict(zip(session.graph.inputs, arrays))).values()
         close(got, by_nodes(source, arrays)[0])
         assert session.report.kernels == 1  # type: ignore[attr-defined]
+        (on_cpu,) = Session(again).run(dict(zip(session.graph.inputs, arrays))).values()
+        close(on_cpu, got)
 
 
 VARIED = ("softmax", "residual and layer norm", "softmax of channels", "row and columns", "mean loss", "gelu")
