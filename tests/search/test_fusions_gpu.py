@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,8 +105,8 @@ def test_a_wrong_kernel_is_faulty_and_never_taken(monkeypatch: pytest.MonkeyPatc
     """One that leaves out a column, which the emulation finds, and one that computes with another number."""
     written = cuda.reading_of
 
-    def wrong(*arguments: object, **more: object) -> cuda.Reading:
-        reading = written(*arguments, **more)  # type: ignore[arg-type]
+    def wrong(*arguments: Any, **more: Any) -> cuda.Reading:
+        reading = written(*arguments, **more)
         body = reading.kernel.body.replace("nc0 = 40;", "nc0 = 39;")
         kernel = Kernel(**{**vars(reading.kernel), "body": body})
         return cuda.Reading(kernel, reading.tensors)
@@ -119,6 +120,18 @@ def test_a_wrong_kernel_is_faulty_and_never_taken(monkeypatch: pytest.MonkeyPatc
     found = discover(graph, {}, attempt=trying(where, []), target=where)
     assert found.counts["faulty"] >= 1 and found.faults[0].startswith("Mul Add Softmax: y of ")
     assert not any("Mul" in fusion.operators for fusion in found.fusions)
+
+
+def test_each_way_to_launch_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = cuda.reading_of
+
+    def wrong(*arguments: Any, **more: Any) -> cuda.Reading:
+        reading = written(*arguments, **more)
+        return _shifted(reading) if reading.kernel.block == (512, 1) else reading
+
+    monkeypatch.setattr("runtime.codegen.c.readings.reading_of", wrong)
+    measured, samples = measured_on(target(), parse_graph(SOFTMAX), False)
+    assert measured.verdict == "faulty" and measured.note.endswith("launched as c512r1") and not samples
 
 
 def _shifted(reading: cuda.Reading) -> cuda.Reading:
