@@ -424,6 +424,16 @@ def test_variants_compute_the_same() -> None:
 
 
 @needs_nvrtc
+def test_nvrtc_takes_every_way_to_launch() -> None:
+    for name in ("softmax", "mean loss", "gelu"):
+        usual = [each.kernel for each in readings_of(GRAPHS[name], shapes(GRAPHS[name])).kernels]
+        found = [each.kernel for variant in variants_of(usual)
+                 for each in readings_of(GRAPHS[name], shapes(GRAPHS[name]), variant=variant).kernels]
+        assert len(found) > len(usual)
+        nvrtc.check(found, nvrtc.ARCHITECTURES[-1])
+
+
+@needs_nvrtc
 def test_places_beyond_32_bits() -> None:
     graph = GRAPHS["softmax"]
     sizes = {"x": (2, 3, 1 << 19, 1 << 10), "m": (2, 1, 1, 1 << 10)}
