@@ -211,9 +211,11 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
     """`egraft run`."""
     from runtime import Session
     from runtime.feeds import single_sizes
+    from search.fusions import TARGETS
 
-    if fuse and target != "egraft:cpu":
-        raise InvalidOption(f"--target {target}", "fusions are discovered for egraft:cpu only", "leave out --fuse")
+    if fuse and target not in TARGETS:
+        raise InvalidOption(f"--target {target}", f"fusions are discovered for {' and '.join(TARGETS)} only",
+                            "leave out --fuse")
     graph = load(model)
     chosen = single_sizes(graph, dims)
     feeds = load_feeds(inputs)
@@ -223,7 +225,7 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
         sizes, feeds, results = _drawn_run(session, graph, chosen, seed)
         print(f"random inputs, seed {seed}, sizes {sizes}")
     if fuse:
-        session = Session(_fused(graph, feeds, timings), target=target)
+        session = Session(_fused(graph, feeds, timings, target), target=target)
     if fuse or not results:
         results = session.run(feeds)
     for name, value in results.items():
@@ -260,7 +262,7 @@ def _drawn_run(session: Session, graph: Graph, asked: dict[str, int],
     raise first
 
 
-def _fused(graph: Graph, feeds: Mapping[str, Any], timings: Path | None) -> Graph:
+def _fused(graph: Graph, feeds: Mapping[str, Any], timings: Path | None, target: str) -> Graph:
     """The graph with the fusions that are measured to be faster at the sizes of these feeds; lists them."""
     from cost_model.timings import Timings
     from graphs.machine import cores_visible
@@ -268,7 +270,8 @@ def _fused(graph: Graph, feeds: Mapping[str, Any], timings: Path | None) -> Grap
     from search.fusions import discover
 
     with Timings(timings) as database:
-        found = discover(graph, check_feeds(graph, feeds)[1], database, threads=cores_visible())
+        found = discover(graph, check_feeds(graph, feeds)[1], database, threads=cores_visible(),
+                         target=target)
     print("\n".join(found.lines()))
     return found.graph
 

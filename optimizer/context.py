@@ -26,7 +26,8 @@ from graphs.wording import counted
 from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
 from search import budget as budgets
-from search.fusions import TARGET, FusionBudget
+from search.fusions import TARGET, FusionBudget, takes_fusions
+from search.fusions.budget import GPU_SECONDS
 
 from .options import Options, check_threads
 from .sizing import first_sizes, sizes_that_run
@@ -173,12 +174,18 @@ def open_context(graph: Graph, options: Options) -> Context:
 
 
 def _explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer | None:
-    if target.name != TARGET or options.objective != "time" or options.stages != "all":
+    if not takes_fusions(target.name) or options.objective != "time" or options.stages != "all":
         return None
+    if target.database is not None and target.name.startswith(TARGET):
+        return None  # kernels of the CPU are filed with their compiler, which the other machine's records do not name
     from search.fusions import Explorer
 
-    budget = within(EFFORTS[options.effort], options.timeout).fusions
-    return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget)
+    effort = EFFORTS[options.effort]
+    if not target.name.startswith(TARGET):
+        effort = replace(effort, fusions=replace(effort.fusions, seconds=GPU_SECONDS * effort.fusions.seconds))
+    budget = within(effort, options.timeout).fusions
+    return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget,
+                    target=target)
 
 
 def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) -> int:

@@ -1,5 +1,6 @@
-"""Fusions in a run for `egraft:cpu`: kernels are tried for sets of nodes of the graphs that extraction chooses, compete
-in the extraction as tiles, and become Fused nodes of the graphs that are measured whole, each kind a step of the trace.
+"""Fusions in a run for `egraft:cpu` or `egraft:cuda`: kernels are tried for sets of nodes of the graphs that extraction
+chooses, compete in the extraction as tiles, and become Fused nodes of the graphs that are measured whole, each kind a
+step of the trace.
 """
 
 from __future__ import annotations
@@ -15,12 +16,10 @@ from cost_model.signature import graph_digest
 from graphs.ir import Graph, is_fused
 from graphs.structure import drop_unused_constants
 from graphs.wording import counted
-from runtime.codegen.c import plan_of, unavailable
 from runtime.fusion import Group, fuse
 from search import ENode
 from search.fusions import Discovery, Fusion
 from search.fusions.enumerate import is_movement
-from search.fusions.measure import shapes_of
 from search.steps import same_graph, value_keys
 from search.tiles import Tile, tile_of
 
@@ -150,7 +149,7 @@ def _moved(graph: Graph, group: Group, other: Graph, names: Mapping[str, str]) -
     if None in found or any(name not in names for name in group.outputs):
         return None
     own = [names[name] for name in group.outputs]
-    return Group(tuple(sorted(index for index in found if index is not None)), own[0], tuple(own[1:]))
+    return Group(tuple(sorted(index for index in found if index is not None)), own[0], tuple(own[1:]), group.variant)
 
 
 def _step(fusion: Fusion, before: Graph, after: Graph, where: list[str], context: Context) -> dict[str, Any]:
@@ -160,7 +159,8 @@ def _step(fusion: Fusion, before: Graph, after: Graph, where: list[str], context
               f"{counted(fusion.count, 'place')}."
     row = journaling.step(RULE, meaning, before, after, where, "exact" if exact else "rounding")
     work = graph_roofline(fusion.body, {}, context.costs.peaks(), context.costs.overhead().launch)
-    kernel = plan_of(fusion.body, shapes_of(fusion.body), exact=exact).text if unavailable() is None else ""
+    assert context.explorer is not None
+    kernel = context.explorer.trials.text(fusion.body, exact, fusion.variant)
     row["kind"] = journaling.FUSION
     row["fusion"] = {**fusion.to_dict(), "gain_seconds": fusion.unfused - fusion.fused, "kernel": kernel,
                      "intensity": {"before": work.traffic_intensity, "after": work.intensity}}

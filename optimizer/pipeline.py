@@ -19,7 +19,7 @@ from graphs.inference import infer
 from graphs.ir import Graph
 from graphs.structure import check_outputs
 from runtime.training.preview import without_training_operators
-from search.fusions import TARGET
+from search.fusions import takes_fusions
 
 from . import apart, finalists
 from .candidates import Improved
@@ -39,7 +39,7 @@ from .rewriting import BODIES, improve_graph
 from .stepnotes import add_notes
 from .validating import checked, checked_apart, first_valid, guilty_step
 
-UNPACKED = "The bodies of fused nodes, which are for egraft:cpu, take their places."
+UNPACKED = "The bodies of fused nodes, which are for egraft's own runtime, take their places."
 REMEMBERED = ("the result of an earlier run was found, replayed and validated again: no other stage ran "
               "(`remembered` says when it was made, --fresh makes it anew)")
 MAX_DROPPED = 3  # rules that one run may find guilty and do without
@@ -100,7 +100,7 @@ class Pipeline:
         self.clock = clock
         self.context: Context = open_context(fused, options)
         self.context.started = clock.start
-        takes_fused = self.context.target.name.startswith(TARGET)
+        takes_fused = takes_fusions(self.context.target.name)
         self.original = fused if takes_fused else unfused
         self.unpacked = [] if takes_fused or unfused is graph else [
             step("unpack-fused", UNPACKED, graph, unfused, [], "exact")]

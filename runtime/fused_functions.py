@@ -8,7 +8,7 @@ from graphs.ir import Graph, Node, is_fused
 from graphs.onnx_io.functions import inline_functions
 from graphs.structure import drop_unused_constants
 
-from .fusion import CALL, DOMAIN, EXACT_CALL, Group, fuse, is_exact_call, is_fused_call
+from .fusion import CALL, DOMAIN, EXACT_CALL, Group, fuse, is_exact_call, is_fused_call, variant_of_call
 
 
 def fused_again(graph: Graph) -> Graph:
@@ -51,7 +51,9 @@ def _group(graph: Graph, call: Node) -> Group | None:
             return None
         inside.add(index)
         waiting += [name for name in graph.nodes[index].inputs if name and name not in stop]
-    return Group(tuple(sorted(inside)), call.outputs[0], call.outputs[1:]) if inside else None
+    if not inside:
+        return None
+    return Group(tuple(sorted(inside)), call.outputs[0], call.outputs[1:], variant_of_call(call))
 
 
 def unfused(graph: Graph) -> Graph:

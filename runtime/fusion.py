@@ -24,12 +24,13 @@ from graphs.types import TensorType, Type
 
 from .codegen.c import FusedKernel, NotFusable, Packs, unavailable
 from .codegen.c.fused import Call
+from .codegen.c.indexing import GATHERS
 from .codegen.c.lowering import DTYPES, rules
 from .execute import FUSED_DOMAIN, Context, Hooks, NodeFunction, Values
 from .program import Program
 
 DOMAIN, OP = FUSED_DOMAIN, "Fused"
-BODY, EXACT = "body", "exact"
+BODY, EXACT, VARIANT = "body", "exact", "variant"
 CALL, EXACT_CALL = "Fused_", "FusedExact_"  # how names of functions begin
 CONSTANT = "w"  # how names of inputs begin that are constants where the body was taken from
 _FIRST_IR_WITH_FUNCTIONS = 8
@@ -38,11 +39,13 @@ _FIRST_IR_WITH_FUNCTIONS = 8
 @dataclass(frozen=True, slots=True)
 class Group:
     """Nodes of a graph (by their places) that become one, whose last one makes `output`; `others` are values of them
-    that are needed outside as well. Other nodes that others need too stay as well: they are computed twice."""
+    that are needed outside as well. Other nodes that others need too stay as well: they are computed twice. `variant`:
+    how a GPU launches the kernel, where that is not as usual (`codegen.c.cuda.Variant` as text)."""
 
     nodes: tuple[int, ...]
     output: str
     others: tuple[str, ...] = ()
+    variant: str = ""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -61,6 +64,12 @@ def is_fusable(graph: Graph, node: Node) -> bool:
         if name and (type_ is None or type_.shape is None or type_.dtype not in DTYPES):
             return False
     return node.op == "Split" or len([name for name in node.outputs if name]) == 1
+
+
+def is_movement(node: Node) -> bool:
+    """An operator that a kernel reads through. One that reads by indices is none: it checks them."""
+    record = find(node.op, node.domain)
+    return node.op == "Identity" or (record is not None and record.movement and node.op not in GATHERS)
 
 
 def is_splat(constant: Constant | None) -> bool:
@@ -191,8 +200,11 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
         origins = tuple(dict.fromkeys(name for index in group.nodes for name in
                                       (graph.nodes[index].origins or (graph.nodes[index].name,)) if name))
         body.opsets = {}  # as a nested graph's: those of the graph around it
-        replaced[root] = Node(OP, tuple(inputs), group.outputs, {BODY: body, EXACT: int(exact)}, DOMAIN,
-                              f"fused_{first}", FUSED_VERSION, origins=origins)
+        attrs: dict[str, object] = {BODY: body, EXACT: int(exact)}
+        if group.variant:
+            attrs[VARIANT] = group.variant
+        replaced[root] = Node(OP, tuple(inputs), group.outputs, attrs, DOMAIN, f"fused_{first}", FUSED_VERSION,
+                              origins=origins)
     elsewhere = {name for node in replaced.values() for name in node.outputs}
     made.nodes = [replaced.get(index, node) for index, node in enumerate(made.nodes)
                   if index in replaced or elsewhere.isdisjoint(node.outputs)]
@@ -306,7 +318,8 @@ def as_functions(graph: Graph) -> Graph:
             body = node.attrs.get(BODY) if is_fused(node) else None
             if not isinstance(body, Graph):
                 continue
-            name = f"{EXACT_CALL if node.attrs.get(EXACT) else CALL}{signature(body)[:16]}"
+            variant = f"{node.attrs[VARIANT]}_" if node.attrs.get(VARIANT) else ""
+            name = f"{EXACT_CALL if node.attrs.get(EXACT) else CALL}{variant}{signature(body)[:16]}"
             key = DOMAIN, name, ""
             if key not in made.functions:
                 whole = body.copy()
@@ -335,6 +348,12 @@ def is_fused_call(node: Node) -> bool:
 def is_exact_call(node: Node) -> bool:
     """Whether such a call is of class exact."""
     return node.op.startswith(EXACT_CALL)
+
+
+def variant_of_call(node: Node) -> str:
+    """How a GPU launches the kernel of such a call; empty for the usual way."""
+    found, _, digest = node.op.removeprefix(EXACT_CALL).removeprefix(CALL).rpartition("_")
+    return found if digest else ""
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, Type]:

@@ -78,7 +78,7 @@ class Session:
             from .training.preview import without_training_operators
 
             graph = without_training_operators(graph)
-        if hooks is None and target == "egraft:cpu" and graph.functions:
+        if hooks is None and graph.functions:
             from .fused_functions import fused_again
 
             graph = fused_again(graph)  # equal bodies then share their kernels

@@ -3,10 +3,11 @@
     python -m scripts.bench_gpu [--only bert-12,resnet50] [--seconds 400] [--out docs/measurements] [--emulate]
 
 Whole models are measured in turns in one process, by wall time of a run that is waited for, which is what a caller
-sees; egraft's device time by events stands beside it. Peers that are not installed are left out and named. Operators
-of the models are measured into a timing database, which `recorded` targets replay on machines without this card. Both
-files are written under the name of the card and the date. It needs no network. `--emulate` runs the program on the
-emulation to see that it works, measures nothing that means anything, and writes nothing.
+sees; egraft's device time by events stands beside it. `egraft:cuda fused` is the model with the fusions that were
+found to be faster on the card. Peers that are not installed are left out and named. Operators of the models, and
+fusions, are measured into a timing database, which `recorded` targets replay on machines without this card. Both files
+are written under the name of the card and the date. It needs no network. `--emulate` runs the program on the emulation
+to see that it works, measures nothing that means anything, and writes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from cost_model.peaks import Peaks
 from cost_model.roofline import GraphRoofline, graph_roofline
 from cost_model.sizes import default_measure_sizes
 from cost_model.targets import find_target
-from cost_model.targets.base import Unsupported
+from cost_model.targets.base import Runner, Unsupported
 from cost_model.targets.cuda import EgraftCuda, clocks
 from cost_model.timings import Timings
 from graphs import zoo
@@ -37,6 +38,7 @@ from graphs.errors import EgraftError
 from graphs.ir import Graph
 from runtime.feeds import draw
 from scripts.bench_gpu_page import markdown
+from search.fusions import FusionBudget, discover
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ("logistic-regression", "bilstm-tagger", "bert-2", "llama-block", "resnet18", "resnet50", "bert-12")
@@ -65,6 +67,9 @@ class Row:
     on_host: list[str] = field(default_factory=list)
     roofline: GraphRoofline | None = None
     clocks: dict[str, str] = field(default_factory=dict)  # just after measuring
+    fused_seconds: float | None = None  # on the device, of the graph with what was found to fuse
+    fused_launches: int | None = None
+    fusions: list[str] = field(default_factory=list)
     errors: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -109,6 +114,11 @@ def measure_model(row: Row, graph: Graph, target: EgraftCuda, timings: Timings, 
     row.launches = runner.launches
     row.on_host = _on_numpy(graph, feeds, target)
     row.device_seconds = protocol.measure_one(runner.run, settings=settings, budget=0.5).median
+    fused = _fused(row, graph, feeds, target, timings, FusionBudget(candidates=40 if peers else 2, seconds=25.0))
+    if fused is not None:
+        row.fused_launches = fused.launches
+        row.fused_seconds = protocol.measure_one(fused.run, settings=settings, budget=0.5).median
+        contestants["egraft:cuda fused"] = Contestant(fused.run, lambda: list(fused.outputs().values()))
     for name, make in _peers(graph, row, feeds).items() if peers else ():
         try:
             contestants[name] = make()
@@ -130,7 +140,19 @@ def measure_model(row: Row, graph: Graph, target: EgraftCuda, timings: Timings, 
         costs.node_in(graph, node)
     costs.measure()
     row.roofline = graph_roofline(graph, row.sizes, costs.peaks(), costs.overhead().launch)
-    runner.close()
+    for each in (runner, fused):
+        if each is not None:
+            each.close()
+
+
+def _fused(row: Row, graph: Graph, feeds: Mapping[str, np.ndarray], target: EgraftCuda, timings: Timings,
+           budget: FusionBudget) -> Runner | None:
+    """The graph with the fusions that are faster on this device; None where there are none."""
+    found = discover(graph, row.sizes, timings, budget=budget, target=target)
+    row.fusions = found.lines()
+    if found.faults:
+        row.problems["fusions"] = "; ".join(found.faults)
+    return target.prepare(found.graph, feeds) if found.groups else None
 
 
 def _on_numpy(graph: Graph, feeds: Mapping[str, np.ndarray], target: EgraftCuda) -> list[str]:

@@ -12,7 +12,7 @@ from cost_model.targets.cuda import EgraftCuda
 if TYPE_CHECKING:
     from scripts.bench_gpu import Row
 
-CONTESTANTS = ("egraft:cuda", "torch eager", "torch.compile", "onnxruntime:cuda")
+CONTESTANTS = ("egraft:cuda", "egraft:cuda fused", "torch eager", "torch.compile", "onnxruntime:cuda")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -34,9 +34,14 @@ def markdown(rows: Sequence[Row], left: Sequence[str], target: EgraftCuda, peaks
     parts.append(table(["model", "sizes", *CONTESTANTS], [_latency(row) for row in rows]))
     parts.append(table(["model", "device time", "kernels", "nodes on NumPy", "share of roofline", "error"],
                        [_inside(row) for row in rows]))
+    parts.append(table(["model", "device time", "fused", "kernels", "fused", "error of fused"],
+                       [_of_fused(row) for row in rows]))
     parts.append(table(["model", "clocks just after"],
                        [[row.name, ", ".join(f"{name} {value}" for name, value in row.clocks.items()) or "not told"]
                         for row in rows]))
+    found = [f"{row.name}, {line.strip()}" for row in rows for line in row.fusions]
+    if found:
+        parts.append("## Fusions\n\n" + "\n".join(f"- {line}" for line in found))
     problems = [f"- {row.name}, {name}: {text}" for row in rows for name, text in row.problems.items()]
     problems += [f"- {row.name}, on NumPy: {text}" for row in rows for text in row.on_host]
     problems += [f"- {name}: not measured for want of time" for name in left]
@@ -64,4 +69,11 @@ def _inside(row: Row) -> list[str]:
     error = row.errors.get("egraft:cuda")
     return [row.name, "-" if device is None else f"{device * 1e6:.0f} us", str(row.launches or "-"),
             str(len(row.on_host)), "-" if device is None or not bound else f"{100 * bound / device:.0f} %",
+            "-" if error is None else f"{error:.1e}"]
+
+
+def _of_fused(row: Row) -> list[str]:
+    times = ["-" if each is None else f"{each * 1e6:.0f} us" for each in (row.device_seconds, row.fused_seconds)]
+    error = row.errors.get("egraft:cuda fused")
+    return [row.name, *times, str(row.launches or "-"), str(row.fused_launches or "-"),
             "-" if error is None else f"{error:.1e}"]

@@ -55,6 +55,7 @@ class EgraftCuda(MeasuredTarget):
     def __init__(self, device: Device | None = None) -> None:
         super().__init__()
         self._device = device
+        self.is_given = device is not None  # not the machine's own, which another process could open as well
         self._fingerprint: Fingerprint | None = None
 
     def available(self) -> str | None:

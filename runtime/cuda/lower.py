@@ -13,7 +13,7 @@ from graphs.constants import Constant
 from graphs.dims import Expr
 from graphs.errors import EgraftError, ExecutionFailed, InferenceError
 from graphs.inference import infer_node
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, is_fused
 from graphs.operators import is_pure
 from graphs.types import TensorType
 from runtime.execute import Context, as_value, prepare
@@ -49,6 +49,12 @@ class Constants:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     folded: dict[int, list[Any]] = field(default_factory=dict)  # by id of the node
     arrays: set[int] = field(default_factory=set)  # ids of all their arrays, which the two above keep alive
+    parts: dict[int, Any] = field(default_factory=dict)  # what a Fused node's body is made of, by id of its node
+    bodies: dict[int, Constants] = field(default_factory=dict)  # those of a Fused node, by id of its body
+
+    def of_body(self, body: Graph) -> Constants:
+        """The constants of a Fused node's body, which the graph around it keeps alive."""
+        return self.bodies.setdefault(id(body), Constants(arrays=self.arrays))
 
     def add(self, values: Sequence[Any]) -> None:
         """Enter values that do not depend on the inputs."""
@@ -95,6 +101,10 @@ def lower_node(node: Node, environment: dict[str, Any], recorder: Any, values: V
     """
     inputs = [environment[name] for name in reads(node)]
     found: Sequence[Any] | None = _known(node, inputs, values)
+    if found is None and is_fused(node):
+        from .fused import lower_fused
+
+        found = lower_fused(node, inputs, recorder, values)
     if found is None:
         found = _lowered(node, inputs, recorder, values)
     for name, value in zip(node.outputs, found):
@@ -110,7 +120,7 @@ def reads(node: Node) -> list[str]:
 
 def _known(node: Node, inputs: Sequence[Any], values: Values) -> list[Any] | None:
     """The outputs, where every input is known on the host: arithmetic on sizes, and nodes of constants."""
-    if not is_pure(node) or not inputs or any(True for _ in node.graphs):
+    if not is_pure(node) or not inputs or (any(True for _ in node.graphs) and not is_fused(node)):
         return None
     arrays: list[Any] = []
     for each in inputs:

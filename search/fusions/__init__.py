@@ -5,12 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .budget import TARGET, FusionBudget
+from .budget import TARGET, TARGETS, FusionBudget, takes_fusions
 
 if TYPE_CHECKING:
     from .discovery import Discovery, Explorer, Fusion, discover
 
-__all__ = ["TARGET", "Discovery", "Explorer", "Fusion", "FusionBudget", "discover"]
+__all__ = ["TARGET", "TARGETS", "Discovery", "Explorer", "Fusion", "FusionBudget", "discover", "takes_fusions"]
 
 
 def __getattr__(name: str) -> Any:

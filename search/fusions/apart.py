@@ -17,18 +17,22 @@ SECONDS = 120.0  # for one candidate: its compilation, the check, and the measur
 
 
 class Apart:
-    """Tries candidates in a child process, which is started when it is first needed, and again where it ended."""
+    """Tries candidates in a child process, which is started when it is first needed, and again where it ended. `note`
+    says why it does not start, if it does not: then nothing more is tried."""
 
     def __init__(self, module: str = "search.fusions.child", seconds: float = SECONDS) -> None:
-        self.module, self.seconds = module, seconds
+        self.module, self.seconds, self.note = module, seconds, ""
         self._child: ChildProcess | None = None
 
     def __call__(self, body: Graph, exact: bool, threads: int) -> Trial | None:
         """What came out; `crashed` where the process died or did not answer in time; None where it does not start."""
+        if self.note:
+            return None
         if self._child is None or not self._child.usable:
             self._child = ChildProcess(self.module, threads)
         child = self._child
         if not child.answers():
+            self.note = f"the process that tries kernels does not start{child.last_words()}"
             return None
         try:
             child.connection.send_bytes(pickle.dumps((body, exact, threads), pickle.HIGHEST_PROTOCOL))

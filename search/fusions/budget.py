@@ -1,10 +1,18 @@
-"""How much one look for fusions may do, and for which target there are any."""
+"""How much one look for fusions may do, and for which targets there are any."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 TARGET = "egraft:cpu"
+GPU_TARGET = "egraft:cuda"
+TARGETS = (TARGET, GPU_TARGET)
+GPU_SECONDS = 3  # times as many: a text holds sizes, and is compiled for each way to launch it
+
+
+def takes_fusions(target: str) -> bool:
+    """Whether a target runs fused nodes as kernels, here or on the machine whose records it names."""
+    return target.partition("@")[0] in TARGETS
 
 
 @dataclass(frozen=True, slots=True)

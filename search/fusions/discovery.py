@@ -11,24 +11,25 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 from cost_model.sizes import default_measure_sizes
+from cost_model.targets import Target
 from cost_model.timings import Timings
 from graphs.ir import Graph, Node
 from graphs.types import TensorType, Type
-from runtime.codegen.c import unavailable
 from runtime.fusion import Group, body_of, fuse, is_splat, signature, with_sizes
 
-from .apart import Apart, Try
-from .budget import FusionBudget
+from .apart import Try
+from .budget import TARGET, FusionBudget
 from .choose import packing_of
 from .enumerate import Enumeration, enumerate_groups, is_movement
 from .labels import label_of
-from .measure import Measured, record, recorded
+from .measure import Measured
+from .trials import trials_for
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
 IMPOSSIBLE = 1 / 16  # of a candidate of the budget: that there is no kernel is found in milliseconds
@@ -38,7 +39,7 @@ MOST_ROUNDS = 4  # of looking at what lay inside of others and was left
 @dataclass
 class Fusion:
     """A fusion that was chosen: its nodes' operators, what people call it, how often it stands in the graph, and
-    seconds for one. `body` has sizes in the place of symbols."""
+    seconds for one. `body` has sizes in the place of symbols. `variant`: how a GPU launches it, if not as usual."""
 
     signature: str
     operators: tuple[str, ...]
@@ -48,6 +49,7 @@ class Fusion:
     unfused: float
     where: str
     body: Graph
+    variant: str = ""
 
     @property
     def label(self) -> str:
@@ -56,9 +58,10 @@ class Fusion:
 
     def to_dict(self) -> dict[str, Any]:
         """For reports."""
-        return {"signature": self.signature, "label": self.label, "operators": list(self.operators),
-                "types": list(self.types), "count": self.count, "fused_seconds": self.fused,
-                "unfused_seconds": self.unfused, "where": self.where}
+        found = {"signature": self.signature, "label": self.label, "operators": list(self.operators),
+                 "types": list(self.types), "count": self.count, "fused_seconds": self.fused,
+                 "unfused_seconds": self.unfused, "where": self.where}
+        return {**found, "variant": self.variant} if self.variant else found
 
 
 @dataclass
@@ -117,14 +120,15 @@ class Look:
 
 def discover(graph: Graph, sizes: Mapping[str, int] | None = None, timings: Timings | None = None, *,
              threads: int = 1, exact: bool = False, budget: FusionBudget | None = None,
-             attempt: Try | None = None) -> Discovery:
+             attempt: Try | None = None, target: Target | str = TARGET) -> Discovery:
     """The fusions of a graph at sizes of its symbols, measured on this machine (or known from `timings`).
 
-    The graph that comes out runs on `egraft:cpu`. Without a C compiler nothing is found, and `note` says so. `attempt`
-    tries a candidate; the usual one does it in a process of its own.
+    The graph that comes out runs on `target`, `egraft:cpu` or `egraft:cuda`. Without a C compiler for the one, or a GPU
+    for the other, nothing is found, and `note` says so. `attempt` tries a candidate; the usual one does it in a process
+    of its own.
     """
     own = timings if timings is not None else Timings(":memory:")
-    with Explorer(own, threads=threads, exact=exact, budget=budget, attempt=attempt) as explorer:
+    with Explorer(own, threads=threads, exact=exact, budget=budget, attempt=attempt, target=target) as explorer:
         return explorer.discover(graph, sizes)
 
 
@@ -133,13 +137,12 @@ class Explorer:
     that are never taken."""
 
     def __init__(self, timings: Timings, *, threads: int = 1, exact: bool = False, budget: FusionBudget | None = None,
-                 attempt: Try | None = None) -> None:
+                 attempt: Try | None = None, target: Target | str = TARGET) -> None:
         self.timings, self.threads, self.exact = timings, threads, exact
         self.budget = budget or FusionBudget()
         self.refused: set[str] = set()
         self.seen: dict[str, str] = {}  # signature -> verdict, or why there is none
-        self._apart = Apart() if attempt is None else None
-        self._attempt: Try = attempt or self._apart  # type: ignore[assignment]
+        self.trials = trials_for(target, attempt)
         self._known: dict[str, Measured] = {}
         self._bodies: Bodies = {}
         self._impossible: Counter[str] = Counter()
@@ -155,19 +158,17 @@ class Explorer:
 
     def close(self) -> None:
         """End the process that tries candidates."""
-        if self._apart is not None:
-            self._apart.close()
+        self.trials.close()
 
     def discover(self, graph: Graph, sizes: Mapping[str, int] | None = None) -> Discovery:
         """The best fusions of a graph at sizes of its symbols."""
-        reason = unavailable()
-        if reason is not None:
-            return Discovery(graph, [], [], {}, note=reason)
+        if self.trials.missing is not None:
+            return Discovery(graph, [], [], {}, note=self.trials.missing)
         return self._discovery(*self._explore(graph, sizes))
 
     def faster(self, graph: Graph, sizes: Mapping[str, int] | None = None) -> list[tuple[Group, Measured]]:
         """All groups of a graph that were measured to be faster as one kernel."""
-        if unavailable() is not None:
+        if self.trials.missing is not None:
             return []
         look, measured, _ = self._explore(graph, sizes)
         return [(group, found) for key, found in measured.items() if found.gain > 0
@@ -186,7 +187,7 @@ class Explorer:
     def report(self) -> dict[str, Any]:
         """Of all graphs so far, in JSON types."""
         return {"counts": self.counts, "impossible": sorted_counts(self._impossible), "faults": list(self._faults),
-                "note": unavailable() or ""}
+                "note": self.trials.note}
 
     def _explore(self, graph: Graph, sizes: Mapping[str, int] | None) -> tuple[
             Look, dict[str, Measured], list[tuple[str, Group]]]:
@@ -245,16 +246,16 @@ class Explorer:
         known = self._known.get(key)
         if known is not None:
             return known
-        found = recorded(body, self.exact, self.threads, self.timings)
+        found = self.trials.recorded(body, self.exact, self.threads, self.timings)
         if found is None:
             if self.timings.frozen or self._seconds > self.budget.seconds:
                 return None
             started = time.monotonic()
-            tried = self._attempt(body, self.exact, self.threads)
+            tried = self.trials.attempt(body, self.exact, self.threads)
             self._seconds += time.monotonic() - started
             if tried is None:
                 return None
-            found = record(body, self.exact, self.threads, self.timings, *tried)
+            found = self.trials.record(body, self.exact, self.threads, self.timings, *tried)
             self._measured += 1
         self._known[key], self.seen[key] = found, found.verdict
         if found.verdict == "impossible":
@@ -275,7 +276,8 @@ class Explorer:
     def _discovery(self, look: Look, measured: Mapping[str, Measured], chosen: list[tuple[str, Group]]) -> Discovery:
         fusions: dict[str, Fusion] = {}
         placed: list[tuple[Fusion, Group]] = []
-        for key, group in chosen:
+        for key, plain in chosen:
+            group = replace(plain, variant=measured[key].variant)
             if key not in fusions:
                 fusions[key] = _fusion(key, look.candidates[key].body, measured[key], group.output)
             fusions[key].count += 1
@@ -302,7 +304,8 @@ def _inside(each: _Candidate, settled: Mapping[int, Collection[int]]) -> bool:
 
 def _fusion(key: str, body: Graph, measured: Measured, where: str) -> Fusion:
     types = tuple(str(body.types[name]) for name in (*body.inputs, *body.outputs))
-    return Fusion(key, tuple(node.op for node in body.nodes), types, 0, measured.fused, measured.unfused, where, body)
+    return Fusion(key, tuple(node.op for node in body.nodes), types, 0, measured.fused, measured.unfused, where, body,
+                  measured.variant)
 
 
 Bodies = dict[tuple[object, ...], tuple[str, Graph]]  # how a group is wired -> its signature and body

@@ -23,7 +23,7 @@ from runtime.codegen.c.elementwise import CHEAP
 from runtime.codegen.c.indexing import GATHERS
 from runtime.codegen.c.lanes import RESIZED, overlaps
 from runtime.codegen.c.product import PRODUCTS
-from runtime.fusion import Group, is_fusable
+from runtime.fusion import Group, is_fusable, is_movement
 from runtime.program import IN_PLACE
 
 from .several import several_outputs
@@ -40,12 +40,6 @@ class Enumeration:
     roots: int
     cut: int
     several: int
-
-
-def is_movement(node: Node) -> bool:
-    """An operator that a kernel reads through. One that reads by indices is none: it checks them."""
-    record = find(node.op, node.domain)
-    return node.op == "Identity" or (record is not None and record.movement and node.op not in GATHERS)
 
 
 def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int, most_nodes: int) -> Enumeration:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -11,8 +11,6 @@ import numpy as np
 
 from cost_model import protocol
 from cost_model.fingerprint import Fingerprint, egraft_cpu
-from cost_model.records import Record
-from cost_model.timings import Timings
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from runtime.blas import limited_to
@@ -21,28 +19,28 @@ from runtime.codegen.c.check import draws, fault
 from runtime.codegen.c.compiler import identity
 from runtime.codegen.c.fused import plan_of
 from runtime.execute import Context
-from runtime.fusion import constant_inputs, signature
+from runtime.fusion import constant_inputs
 from runtime.program import Program
-
-from .budget import TARGET
 
 MOST_CHECKED = 1 << 16  # elements of an input that the check runs on, where sizes can be made smaller
 _SMALL = (19, 5)  # more than one block of channels, and fewer than one
 # Two sets are as fast then, and what the product reads is given up before the other one writes.
 APART = "a product and a kernel that runs after all of it"
 LOOK = protocol.Settings(budget=0.12, quick_rounds=7, max_rounds=40)
+Kind = Callable[[Graph, Mapping[str, tuple[int, ...]]], tuple[object, ...]]  # what a kernel is at some sizes
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
     """Seconds of the kernel and of its nodes one by one. `verdict` is that of the comparison, or `faulty` (the check
     found what `note` says), `crashed` (so did the process that tried it) or `impossible` (there is no kernel, for the
-    reason in `note`)."""
+    reason in `note`). `variant`: how a GPU launches it, if not as usual."""
 
     fused: float
     unfused: float
     verdict: str
     note: str = ""
+    variant: str = ""
 
     @property
     def gain(self) -> float:
@@ -61,37 +59,6 @@ def shapes_of(body: Graph) -> dict[str, tuple[int, ...]]:
     return found  # type: ignore[return-value]
 
 
-def recorded(body: Graph, exact: bool, threads: int, timings: Timings) -> Measured | None:
-    """What the timing database knows of a candidate."""
-    key, place = _key(body, exact, threads), fingerprint()
-    record = timings.peek(key, TARGET, place)
-    found = None if record is None else _from_record(record)
-    if found is not None:
-        timings.get(key, TARGET, place)  # it counts as used
-    return found
-
-
-def record(body: Graph, exact: bool, threads: int, timings: Timings, found: Measured,
-           samples: Sequence[float]) -> Measured:
-    """Store what came out; answers what is in force."""
-    note = {"unfused": found.unfused, "verdict": found.verdict, "note": found.note}
-    stored = timings.add(_key(body, exact, threads), TARGET, fingerprint(), "fusion", samples, found.fused, note)
-    return _from_record(stored) or found
-
-
-def _key(body: Graph, exact: bool, threads: int) -> str:
-    return f"fusion {signature(body)} exact={int(exact)} threads={threads} among others"
-
-
-def _from_record(record: Record) -> Measured | None:
-    """None for what this egraft would not have written: a miss."""
-    note = record.note
-    unfused, verdict = note.get("unfused"), note.get("verdict")
-    if not isinstance(unfused, int | float) or not 0 <= unfused < math.inf or not isinstance(verdict, str):
-        return None
-    return Measured(record.median, float(unfused), verdict, str(note.get("note", "")))
-
-
 @lru_cache(maxsize=1)
 def fingerprint() -> Fingerprint:
     """Under which kernels are filed: the executor's, with the compiler's."""
@@ -105,7 +72,7 @@ def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequ
         shapes = shapes_of(body)
         if not plan_of(body, shapes).in_tiles:
             return Measured(math.inf, 0.0, "impossible", APART), ()
-        wrong = fault(kernel, _small(body, shapes))
+        wrong = fault(kernel, small_sizes(body, shapes))
     except NotFusable as reason:
         return Measured(math.inf, 0.0, "impossible", str(reason)), ()
     except (EgraftError, ValueError) as reason:  # sizes that the shortened shapes do not fit, or a compiler's refusal
@@ -127,14 +94,16 @@ def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequ
     return Measured(seconds, other.seconds, mine.verdict), samples
 
 
-def _small(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def small_sizes(body: Graph, shapes: Mapping[str, tuple[int, ...]],
+                kind: Kind | None = None) -> dict[str, tuple[int, ...]]:
     """Sizes to check at: as they are if small, else with large ones made small everywhere, as far as the body allows
     and the kernel does the same.
 
     The kernel's text is the same, since it holds no sizes. The innermost size stays: vectors and blocks are cut there;
     and so do those of constants, which have theirs.
     """
-    found, whole = dict(shapes), _kind(body, shapes)
+    kind = kind or _kind
+    found, whole = dict(shapes), kind(body, shapes)
     largest = max(shapes.values(), key=math.prod, default=())
     held = {largest[-1] if largest else 0, *_fixed(body)}
     for small in _SMALL:
@@ -143,7 +112,7 @@ def _small(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tupl
                 break
             tried = {name: tuple(small if dim == size else dim for dim in shape) for name, shape in found.items()}
             try:
-                if _kind(body, tried) == whole:
+                if kind(body, tried) == whole:
                     found = tried
             except (NotFusable, EgraftError):  # another size in the body depends on this one
                 continue

@@ -5,17 +5,22 @@ Run by `make test-gpu`; skipped where no GPU answers. The tests of `tests/runtim
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from cost_model import protocol
 from cost_model.sizes import default_measure_sizes
 from cost_model.targets import find_target
-from graphs import zoo
+from graphs import load, save, zoo
 from graphs.builder import Builder
+from graphs.ir import is_fused
+from optimizer import optimize
 from runtime import Session, run
 from runtime.cuda import cupy_device
 from runtime.feeds import draw
+from search.fusions import FusionBudget, discover
 
 _missing = cupy_device.unavailable()
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(_missing is not None, reason=str(_missing))]
@@ -38,6 +43,44 @@ def test_the_zoo_agrees_with_numpy_and_stays_on_the_gpu(name: str) -> None:
         assert all(np.array_equal(first[output], again[output]) for output in wanted)
     assert session.report.captured, session.report.not_captured  # type: ignore[attr-defined]
     session.close()
+
+
+@pytest.mark.parametrize("name", ["bert-2", "llama-block", "resnet18"])
+def test_fusions_are_found_agree_and_take_fewer_kernels(name: str) -> None:
+    graph = zoo.build(name)
+    sizes = default_measure_sizes(graph, {})
+    feeds = draw(graph, 0, sizes)
+    found = discover(graph, sizes, budget=FusionBudget(candidates=12, seconds=60.0), target="egraft:cuda")
+    assert not found.faults and not found.note, (found.faults, found.note)
+    assert found.groups and found.gain > 0, found.lines()
+    plain, fused = (Session(each, target="egraft:cuda") for each in (graph, found.graph))
+    wanted, first = run(graph, feeds), fused.run(feeds)
+    plain.run(feeds)
+    for output, right in wanted.items():
+        scale = max(float(np.abs(right).max()), 1e-6)
+        assert float(np.abs(first[output] - right).max()) <= 2e-4 * scale, output
+    before, after = plain.report, fused.report
+    assert not after.on_numpy and after.kernels < before.kernels  # type: ignore[attr-defined]
+    for _ in range(2):  # recorded, then replayed
+        assert all(np.array_equal(first[output], again) for output, again in fused.run(feeds).items())
+    assert after.captured, after.not_captured  # type: ignore[attr-defined]
+    for session in (plain, fused):
+        session.close()
+
+
+def test_a_file_that_was_fused_for_the_gpu_runs_as_fused(tmp_path: Path) -> None:
+    source, made = tmp_path / "m.onnx", tmp_path / "fused.onnx"
+    save(zoo.build("bert-tiny"), source)
+    result = optimize(source, target="egraft:cuda", effort="low", timings=str(tmp_path / "t.db"))
+    result.save(made)
+    assert result.report["validation"]["ok"]
+    graph = load(made)
+    feeds = draw(graph, 0, default_measure_sizes(graph, {}))
+    session = Session(graph, target="egraft:cuda")
+    for output, found in session.run(feeds).items():
+        right = run(load(source), feeds)[output]
+        assert float(np.abs(found - right).max()) <= 2e-4 * max(float(np.abs(right).max()), 1e-6)
+    assert sum(map(is_fused, session.graph.nodes)) == sum(map(is_fused, result.graph.nodes))
 
 
 @pytest.mark.parametrize("op", ["Exp", "Tanh", "Erf", "Sigmoid", "Sqrt", "Log", "Softplus", "Gelu"])

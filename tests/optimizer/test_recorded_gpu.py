@@ -16,12 +16,17 @@ from cost_model.fingerprint import Fingerprint
 from cost_model.targets import base
 from cost_model.targets.cuda import EgraftCuda
 from cost_model.timings import Timings
-from graphs import save
+from graphs import load, save
 from graphs.builder import Builder
-from optimizer import optimize
+from graphs.ir import is_fused
+from graphs.text import parse_graph
+from optimizer import Result, optimize
 from optimizer.command_line import main
+from runtime import Session, run
 from runtime.codegen import emulation
 from runtime.cuda.emulated import EmulatedDevice
+from runtime.feeds import draw
+from tests.runtime.cuda.wound import Wound
 
 pytestmark = pytest.mark.skipif(emulation.unavailable() is not None, reason=str(emulation.unavailable()))
 
@@ -87,6 +92,68 @@ def test_a_model_that_was_not_recorded_is_a_frozen_miss(
                    "--timings", str(database), "--frozen", "--effort", "low"])
     assert status == 2 and not out.exists()
     assert "frozen" in capsys.readouterr().err
+
+
+NORM = """graph "g" opset 18 (x: float32[n, 40], r: float32[n, 40], w: float32[40, 8]) -> (y) {
+  tiny = constant float32[] 1e-5
+  two = constant float32[] 2.0
+  u = Add(x, r)
+  p = Pow(u, two)
+  v = ReduceMean(p, axes=[-1])
+  e = Add(v, tiny)
+  s = Sqrt(e)
+  z = Div(u, s)
+  m = MatMul(z, w)
+  y = Relu(m)
+}"""
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path, Result]:
+    """The same of a model that has something to fuse, by a clock for which a launch takes long."""
+    folder = tmp_path_factory.mktemp("fused")
+    source, made, database = folder / "m.onnx", folder / "there.onnx", folder / "gpu.db"
+    save(parse_graph(NORM), source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "reference_work", lambda: base.chain(2))
+        patch.setitem(targets._table(), "egraft:cuda", EmulatedCuda(Wound()))
+        result = optimize(source, target="egraft:cuda", timings=str(database), effort="low", dims={"n": [6]})
+        result.save(made)
+    return source, made, database, result
+
+
+def test_kernels_are_steps_with_their_text_and_gain(fused: tuple[Path, Path, Path, Result]) -> None:
+    source, _, _, result = fused
+    nodes = [node for node in result.graph.nodes if is_fused(node)]
+    assert nodes and result.report["chosen"].endswith(", fused") and result.report["validation"]["ok"]
+    steps = [step for step in result.trace.steps if step.get("kind") == "fusion"]
+    assert len(steps) == len(result.report["fusions"]["chosen"]) > 0
+    for step in steps:
+        found = step["fusion"]
+        assert "EG_KERNEL(eg_fused)" in found["kernel"] and found["gain_seconds"] > 0
+        assert found["intensity"]["after"] > found["intensity"]["before"]
+    assert {step["fusion"].get("variant", "") for step in steps} == {str(node.attrs.get("variant", ""))
+                                                                    for node in nodes}
+    replayed = result.trace.replay(load(source))
+    assert [node.attrs.get("variant") for node in replayed.nodes if is_fused(node)] == [
+        node.attrs.get("variant") for node in nodes]
+
+
+def test_the_file_of_functions_is_the_same_elsewhere_and_runs_as_fused(
+        fused: tuple[Path, Path, Path, Result], tmp_path: Path) -> None:
+    source, made, database, result = fused
+    out, report = tmp_path / "here.onnx", tmp_path / "report.json"
+    assert main(["optimize", str(source), "-o", str(out), "--target", "egraft:cuda", "--timings", str(database),
+                 "--frozen", "--effort", "low", "--dim", "n=6", "--report", str(report)]) in (0, None)
+    assert out.read_bytes() == made.read_bytes()
+    assert json.loads(report.read_text())["fusions"]["chosen"] == result.report["fusions"]["chosen"]
+    session = Session(load(out), target="egraft:cuda", device=EmulatedDevice())
+    feeds = draw(load(source), 0, {"n": 6})
+    np.testing.assert_allclose(session.run(feeds)["y"], run(load(source), feeds)["y"], rtol=1e-5, atol=1e-6)
+    assert [node for node in session.graph.nodes if is_fused(node)]
+    assert session.report.kernels + session.report.products < 8  # type: ignore[attr-defined]
+    again = optimize(out, target="egraft:cuda@" + str(database), effort="low", dims={"n": [6]})
+    assert sum(map(is_fused, again.graph.nodes)) == sum(map(is_fused, result.graph.nodes))
 
 
 def test_without_a_device_or_records_the_target_says_what_is_missing(

@@ -23,7 +23,7 @@ from search.fusions.choose import best_packing, excluding
 from search.fusions.discovery import _unique
 from search.fusions.enumerate import enumerate_groups
 from search.fusions.labels import label_of
-from search.fusions.measure import Measured, _small, measured_now, shapes_of
+from search.fusions.measure import Measured, measured_now, shapes_of, small_sizes
 from tests.fuzz.generator import generate
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -136,7 +136,7 @@ def test_what_is_checked_is_what_runs(inputs: str, nodes: str, kept: dict[str, t
     sizes get small."""
     nodes = nodes.replace("@ones", f"c = constant float32[400] [{', '.join(['1'] * 400)}]")
     graph = parse_graph(f'graph "g" opset 18 ({inputs}) -> (y) {{\n{nodes}\n}}')
-    small = _small(graph, shapes_of(graph))
+    small = small_sizes(graph, shapes_of(graph))
     assert {name: small[name] for name in kept} == kept
 
 

@@ -9,7 +9,8 @@ the larger is open, and NumPy takes them in another order). Exact kernels have i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -22,7 +23,6 @@ from runtime.constraints import constraints
 from runtime.execute import Context
 from runtime.program import Program
 
-from .fused import FusedKernel
 from .lowering import Values
 
 LIMIT = 16
@@ -33,24 +33,63 @@ _IGNORED = 0.2  # of labels
 _TO_FLOAT64 = 11  # ONNX's number of the type
 
 
-def fault(kernel: FusedKernel, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> str | None:
-    """What is wrong with a kernel at these sizes of its inputs; None if nothing was found."""
+class Checked(Protocol):
+    """A kernel: the graph that it computes, whether to the bit, and a call with the values of the inputs."""
+
+    @property
+    def graph(self) -> Graph:
+        """What it computes."""
+
+    @property
+    def exact(self) -> bool:
+        """Its bits are those of the graph run node by node."""
+
+    def __call__(self, *arrays: np.ndarray) -> Sequence[Any]:
+        """The values of the outputs."""
+
+
+Run = Callable[[Sequence[np.ndarray]], Sequence[Any]]
+
+
+def by_nodes(graph: Graph) -> Run:
+    """A graph run node by node in NumPy."""
+    return Program(graph, Context.of(graph)).run  # type: ignore[arg-type]
+
+
+def fault(kernel: Checked, shapes: Mapping[str, Sequence[int]], seed: int = 0,
+          unfused: Callable[[Graph], Run] = by_nodes) -> str | None:
+    """What is wrong with a kernel at these sizes of its inputs; None if nothing was found. `unfused` runs the nodes one
+    by one where the kernel runs; what is exact NumPy says."""
     graph = kernel.graph
-    plain, wide = Program(graph, Context.of(graph)), Program(widened(graph), Context.of(graph))
-    rng, signs = np.random.default_rng(seed), kernel.exact or all(node.op != "MaxPool" for node in graph.nodes)
+    plain, wide, rng = unfused(graph), by_nodes(widened(graph)), np.random.default_rng(seed)
     for title, arrays in draws(graph, shapes, seed):
-        with np.errstate(all="ignore"):
-            got = kernel(*arrays)
-            want = plain.run(arrays)
-            truth = wide.run([_wide(each) for each in arrays])
-            moved = [wide.run([_moved(each, rng) for each in arrays]) for _ in range(_MOVES)]
-            moved += [plain.run([_moved(each, rng).astype(each.dtype) for each in arrays]) for _ in range(_MOVES)]
-        for name, mine, *others in zip(graph.outputs, got, want, truth, *moved):
-            unfused, exactly, *beside = (np.asarray(each) for each in others)
-            found = _difference(mine, unfused, exactly, beside, kernel.exact, signs)
-            if found is not None:
-                return f"{name} of {title}: {found}"
+        found = Yardstick(graph, arrays, plain, wide, rng).fault(kernel(*arrays), kernel.exact)
+        if found is not None:
+            return found.replace(": ", f" of {title}: ", 1)
     return None
+
+
+class Yardstick:
+    """What a graph computes of some inputs: node by node, in float64, and where the inputs are moved by an ulp."""
+
+    def __init__(self, graph: Graph, arrays: Sequence[np.ndarray], plain: Run, wide: Run,
+                 rng: np.random.Generator) -> None:
+        self.graph = graph
+        with np.errstate(all="ignore"):
+            self.want, self.truth = plain(arrays), wide([_wide(each) for each in arrays])
+            self.moved = [wide([_moved(each, rng) for each in arrays]) for _ in range(_MOVES)]
+            self.moved += [plain([_moved(each, rng).astype(each.dtype) for each in arrays]) for _ in range(_MOVES)]
+
+    def fault(self, got: Sequence[Any], exact: bool) -> str | None:
+        """What is wrong with values of the outputs."""
+        signs = exact or all(node.op != "MaxPool" for node in self.graph.nodes)
+        for name, mine, *others in zip(self.graph.outputs, got, self.want, self.truth, *self.moved):
+            unfused, exactly, *beside = (np.asarray(each) for each in others)
+            with np.errstate(all="ignore"):
+                found = _difference(np.asarray(mine), unfused, exactly, beside, exact, signs)
+            if found is not None:
+                return f"{name}: {found}"
+        return None
 
 
 def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Iterator[tuple[str, list[np.ndarray]]]:

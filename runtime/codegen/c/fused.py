@@ -20,16 +20,15 @@ from graphs.types import TensorType
 
 from .launch import NAME, Launch, Made, address_of, at, first_line, launch_of, lines, workspace
 from .losses import parted
-from .lowering import Lowering, Values, whole_shape
+from .lowering import Lowering, Values
 from .native import engine
 from .operands import operands_of
+from .pieces import grouped, pieces_of
 from .stages import cuts
-from .text import FAULT, Writer, row_loops
+from .text import FAULT, Writer
 from .tiles import Packs, Product, product_of
-from .views import Cut, Domain, NotFusable, OutOfRange, Refine
+from .views import NotFusable, OutOfRange
 
-MOST_PIECES = 16  # of a kernel with Concat
-MOST_STEPS = 64  # how often lowering starts again
 MOST_PLANS = 64  # sets of sizes that are kept
 SHARE_BYTES = 1 << 19  # what each of several threads has to move at least
 
@@ -256,10 +255,10 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
 
 def _planned(values: Values, place: dict[str, int], exact: bool) -> Plan:
     outputs = tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in values.graph.outputs)
-    pieces = _pieces(values, whole_shape(values), exact)
+    pieces = pieces_of(values, exact)
     product, done, room = _product(values, pieces, place, exact)
     left = [piece for piece in pieces if piece is not done]
-    launches = tuple(launch_of(Writer(NAME, group).made, place, exact) for group in _groups(left))
+    launches = tuple(launch_of(Writer(NAME, group).made, place, exact) for group in grouped(left))
     return Plan(launches, outputs, 0, product, (room,) if product else (), indexed=any(each.indices for each in pieces))
 
 
@@ -304,41 +303,6 @@ def _product(values: Values, pieces: Sequence[Lowering], place: dict[str, int],
 
 def _bytes(values: Values, name: str) -> int:
     return prod(values.shapes[name]) * dtypes.numpy_dtype(values.dtypes[name]).itemsize
-
-
-def _pieces(values: Values, shape: tuple[int, ...], exact: bool) -> list[Lowering]:
-    """The graph lowered over its result, in pieces where a Concat ends in the middle of a loop."""
-    waiting, found = [Domain.of(shape)], []
-    for _ in range(MOST_STEPS):
-        if not waiting:
-            break
-        domain = waiting.pop()
-        try:
-            found.append(Lowering(values, domain, exact))
-        except Refine as need:
-            waiting.append(_loop_of_result(domain, need).refined(need))
-        except Cut as need:
-            waiting.extend(reversed(_loop_of_result(domain, need).cut(need)))
-    if waiting or len(found) > MOST_PIECES:
-        raise NotFusable("too many pieces")
-    if len(found) > 1 and any(each.columns is not None for each in found):
-        raise NotFusable("a Concat beside a reduction")
-    return found
-
-
-def _loop_of_result(domain: Domain, need: Refine | Cut) -> Domain:
-    if need.loop not in domain.loops:
-        raise NotFusable("a Reshape or Concat of what is reduced")
-    return domain
-
-
-def _groups(pieces: list[Lowering]) -> list[list[Lowering]]:
-    """Pieces that one kernel walks through together: those that have all loops but the last in common."""
-    found: dict[tuple[Any, ...], list[Lowering]] = {}
-    for piece in pieces:
-        rows = row_loops(piece, len(pieces) > 1)
-        found.setdefault(tuple((loop, piece.trips[loop]) for loop in rows), []).append(piece)
-    return list(found.values())
 
 
 def is_readable(array: np.ndarray) -> bool:

@@ -15,7 +15,7 @@ def _gather(lowering: Lowering, node: Node, output: int, view: View) -> int:
     shape, rank = lowering.shape(data), len(lowering.shape(indices))
     axis = int(node.attrs["axis"]) % len(shape)  # type: ignore[call-overload]
     place = lowering.index(lowering.value(indices, view[axis:axis + rank]), shape[axis])
-    return lowering.value(data, (*view[:axis], place, *view[axis + rank:]))
+    return lowering.picked(lowering.value(data, (*view[:axis], place, *view[axis + rank:])), place)
 
 
 def _gather_elements(lowering: Lowering, node: Node, output: int, view: View) -> int:
@@ -23,7 +23,7 @@ def _gather_elements(lowering: Lowering, node: Node, output: int, view: View) ->
     shape = lowering.shape(data)
     axis = int(node.attrs["axis"]) % len(shape)  # type: ignore[call-overload]
     place = lowering.index(lowering.value(indices, view), shape[axis])
-    return lowering.value(data, (*view[:axis], place, *view[axis + 1:]))
+    return lowering.picked(lowering.value(data, (*view[:axis], place, *view[axis + 1:])), place)
 
 
 LOWERINGS: dict[str, Lower] = {"Gather": _gather, "GatherElements": _gather_elements}

@@ -36,9 +36,10 @@ def _loss(lowering: Lowering, node: Node, output: int, view: View) -> int:
     inside = (*view[:1], place, *view[1:])
     found = (log_softmax(lowering, scores, 1, inside) if node.op == "SoftmaxCrossEntropyLoss"
              else lowering.value(scores, inside))
-    found = lowering.op("-a0", dtype, found)
+    found = lowering.op("-a0", dtype, lowering.picked(found, place))
     if len(node.inputs) > 2 and node.inputs[2]:
-        found = lowering.op("a0 * a1", dtype, found, lowering.value(node.inputs[2], (place,)))
+        weight = lowering.picked(lowering.value(node.inputs[2], (place,)), place)
+        found = lowering.op("a0 * a1", dtype, found, weight)
     return found if ignored is None else lowering.op("a0 ? a1 : a2", dtype, ignored, lowering.literal(0, dtype), found)
 
 

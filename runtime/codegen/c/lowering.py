@@ -73,12 +73,14 @@ Lower = Callable[["Lowering", Node, int, View], int]
 
 @dataclass
 class Values:
-    """A graph whose sizes are known: shapes and strides (in elements) of what it reads."""
+    """A graph whose sizes are known: shapes and strides (in elements) of what it reads. `guarded`: an index outside of
+    its axis picks 0, since nobody can be told of it."""
 
     graph: Graph
     shapes: dict[str, tuple[int, ...]]
     dtypes: dict[str, str]
     strides: dict[str, tuple[int, ...]]
+    guarded: bool = False
     producers: dict[str, Node] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -233,6 +235,14 @@ class Lowering:
         loop = ~self.indices.index(found)
         self.trips[loop] = size
         return Coordinate(0, ((loop, 1),))
+
+    def picked(self, item: int, place: Coordinate) -> int:
+        """What is read at an index: the item, or 0 where a guarded index lies outside of its axis."""
+        if not self.values.guarded:
+            return item
+        dtype = self.items[item].dtype
+        index = self.indices[~place.terms[0][0]]
+        return self.op("EG_INSIDE(a0) ? a1 : a2", dtype, index, item, self.literal(0, dtype))
 
     def needed(self) -> set[int]:
         """The items that results are made of."""

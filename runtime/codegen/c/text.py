@@ -52,10 +52,10 @@ class Writer:
     """Writes one kernel for pieces that have their row loops in common."""
 
     def __init__(self, name: str, pieces: Sequence[Lowering], rows: tuple[int, ...] | None = None,
-                 whole: Lowering | None = None) -> None:
+                 whole: Lowering | None = None, buffers: bool = True) -> None:
         """`rows` are the loops outside of the walks, if not the usual ones. `whole` has all trips of the loops, where
-        the kernel is one for a part of them."""
-        self.whole = whole
+        the kernel is one for a part of them. Without `buffers` later walks compute again what they need."""
+        self.whole, self.buffers = whole, buffers
         self.name, self.made, self.helpers = name, Written(), dict[str, str]()
         self.lines: list[str] = []
         self.pointers: dict[Address, int] = {}
@@ -230,7 +230,8 @@ class _Piece:
                      and self.level[number] == level + 1]
             stores = [(item, where) for item, where in self.stores if level == last and self._class_of(where) != _ROW]
             walks.append((folds, stores))
-        self._choose_buffers(walks)
+        if self.writer.buffers:
+            self._choose_buffers(walks)
         for level, (folds, stores) in enumerate(walks):
             if folds or stores:
                 self._walk(level, folds, stores)
