@@ -249,8 +249,11 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
         if found is None:
             raise reason
         made = found
-    used = [*graph.inputs, *graph.outputs]
-    return replace(made, moved=sum(_bytes(values, name) for name in used))
+    written = sum(_bytes(values, name) for name in graph.outputs)
+    read = [_bytes(values, name) for name in graph.inputs]
+    if made.indexed:  # of a table it reads no more than it picks
+        read = [min(each, written) for each in read]
+    return replace(made, moved=sum(read) + written)
 
 
 def _planned(values: Values, place: dict[str, int], exact: bool) -> Plan:

@@ -282,22 +282,30 @@ class _Piece:
             line(f"EG_BLOCKS({inner}, {size})")
         for number in folds:
             line(f"{self._type(number)} s{number} = {self._start(number)};")
+            if self._marks_nan(number):
+                line(f"int f{number} = 0;")
         saved = dict(self.names)
         for number in roots:
             self._scalars_of(number, _OUTER, set())
-        clauses = " ".join(f"reduction({self._clause(number)}:s{number})" for number in folds)
+        clauses = " ".join(self._clause(number) for number in folds)
         line(f"EG_BLOCK_INNER({inner}, {clauses})" if blocked else f"EG_INNER({inner}, {size}, {clauses})")
         inside = dict(self.names)
         for number in folds:
             value = self._element(self.items[number].args[0])
-            line(f"s{number} = {self._combined(number, f's{number}', value)};")
+            if self._marks_nan(number):
+                sign = ">" if self.items[number].text == "larger" else "<"
+                line(f"s{number} = s{number} {sign} {value} ? s{number} : {value};")
+                line(f"f{number} |= {value} != {value};")
+            else:
+                line(f"s{number} = {self._combined(number, f's{number}', value)};")
         for item, where in stores:
             self._element(item)
             self._store(item, where)
         line("EG_INNER_END")
         self.names = inside
         for number in folds:
-            line(f"t{number} = {self._combined(number, f't{number}', f's{number}')};")
+            found = f"f{number} ? EG_NAN : s{number}" if self._marks_nan(number) else f"s{number}"
+            line(f"t{number} = {self._combined(number, f't{number}', found)};")
         for _ in range(blocked + len(loops)):
             line("EG_END")
         for number in folds:
@@ -339,11 +347,20 @@ class _Piece:
         item = self.items[number]
         return FOLDS[_STARTS[item.text]](Scalar.of(item.dtype), 1).start
 
-    def _clause(self, number: int) -> str:
+    def _marks_nan(self, number: int) -> bool:
+        """Extremes of float: machines have instructions for them that lose NaN, so that these are looked for apart."""
         item = self.items[number]
+        return item.text not in _CLAUSES and Scalar.of(item.dtype).compute == "float"
+
+    def _clause(self, number: int) -> str:
+        item, plain = self.items[number], {"larger": "max", "smaller": "min"}
         if item.text in _CLAUSES:
-            return _CLAUSES[item.text]
-        return f"eg_{item.text}" if Scalar.of(item.dtype).is_float else {"larger": "max", "smaller": "min"}[item.text]
+            how = _CLAUSES[item.text]
+        elif self._marks_nan(number):
+            return f"reduction({plain[item.text]}:s{number}) reduction(|:f{number})"
+        else:
+            how = f"eg_{item.text}" if Scalar.of(item.dtype).is_float else plain[item.text]
+        return f"reduction({how}:s{number})"
 
     def _combined(self, number: int, a: str, b: str) -> str:
         return _COMBINED[self.items[number].text].format(a, b)

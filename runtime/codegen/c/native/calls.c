@@ -40,6 +40,7 @@ static void eg_images(const eg_step* step, eg_product* job, char* room) {
 }
 
 void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments) {
+  __atomic_add_fetch(&eg_pool.calls, count > 1, __ATOMIC_RELAXED);
   for (const eg_step* step = steps; step < steps + count; ++step) {
     eg_index bases[EG_MOST_POINTERS];
     eg_launch launch;
@@ -61,4 +62,5 @@ void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments) 
     else
       eg_multiply(&job);
   }
+  __atomic_sub_fetch(&eg_pool.calls, count > 1, __ATOMIC_RELAXED);
 }

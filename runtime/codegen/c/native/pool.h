@@ -12,6 +12,7 @@ typedef void (*eg_task)(void* work, eg_index number);
 
 #define EG_MOST_THREADS 256
 #define EG_PATIENCE 60000  // nanoseconds: about what waking up a thread takes; the next kernel of a graph comes sooner
+#define EG_CALL_PATIENCE 500000  // while several kernels run in one call, some of which one thread does alone
 
 #if defined(__x86_64__) || defined(__i386__)
 #define EG_PAUSE() __builtin_ia32_pause()
@@ -33,18 +34,23 @@ static struct {
   pthread_cond_t wake, done;
   eg_task task;
   void* work;
-  eg_index count, next;
-  int threads, wanted, joined, active;
+  struct { eg_index next, end, unused[6]; } shares[EG_MOST_THREADS];  // of the work, each in a line of the cache
+  int sharers;
+  int threads, wanted, joined, active, calls;  // `calls`: of several kernels that are under way
   unsigned long long round;
 } eg_pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER};
 
 static __thread eg_index eg_self;  // which of the threads that share the work under way this is: 0 for the caller
 
+// A thread begins with the same share of the work in each run, so that it finds its part of the weights in its cache.
 static void eg_take_all(void) {
-  for (;;) {
-    const eg_index number = __atomic_fetch_add(&eg_pool.next, 1, __ATOMIC_RELAXED);
-    if (number >= eg_pool.count) return;
-    eg_pool.task(eg_pool.work, number);
+  for (int turn = 0; turn < eg_pool.sharers; ++turn) {
+    const int share = (int)(eg_self + turn) % eg_pool.sharers;
+    for (;;) {
+      const eg_index number = __atomic_fetch_add(&eg_pool.shares[share].next, 1, __ATOMIC_RELAXED);
+      if (number >= eg_pool.shares[share].end) break;
+      eg_pool.task(eg_pool.work, number);
+    }
   }
 }
 
@@ -55,7 +61,7 @@ static void* eg_helper(void* unused) {
   for (;;) {
     const long long start = eg_now();
     while (idle < 4 * EG_PATIENCE && __atomic_load_n(&eg_pool.round, __ATOMIC_RELAXED) == seen &&
-           eg_now() - start < EG_PATIENCE)
+           eg_now() - start < (__atomic_load_n(&eg_pool.calls, __ATOMIC_RELAXED) ? EG_CALL_PATIENCE : EG_PATIENCE))
       EG_PAUSE();
     pthread_mutex_lock(&eg_pool.lock);
     while (eg_pool.round == seen || eg_pool.joined >= eg_pool.wanted) {
@@ -106,10 +112,14 @@ static void eg_parallel(eg_task task, void* work, eg_index count, eg_index threa
   pthread_mutex_lock(&eg_pool.lock);
   eg_pool.task = task;
   eg_pool.work = work;
-  eg_pool.count = count;
-  eg_pool.next = 0;
   eg_pool.joined = 0;
+  if (threads > EG_MOST_THREADS) threads = EG_MOST_THREADS;
   eg_pool.wanted = eg_has_helpers((int)threads - 1) ? (int)threads - 1 : 0;
+  eg_pool.sharers = (int)threads;
+  for (eg_index share = 0; share < threads; ++share) {
+    eg_pool.shares[share].next = count * share / threads;
+    eg_pool.shares[share].end = count * (share + 1) / threads;
+  }
   __atomic_add_fetch(&eg_pool.round, 1, __ATOMIC_RELAXED);
   if (eg_pool.wanted == 1)
     pthread_cond_signal(&eg_pool.wake);
