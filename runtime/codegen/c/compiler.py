@@ -8,9 +8,12 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from graphs.errors import ExecutionFailed, TargetUnavailable
 
@@ -31,7 +34,8 @@ Function = Callable[[int, int], None]  # addresses of the array of pointers and 
 
 def unavailable() -> str | None:
     """Why kernels cannot be compiled here; None if they can."""
-    return None if _compiler() else "no C compiler is here; install gcc or clang, or name one in $CC"
+    return None if _compiler() else ("no C compiler is here; install gcc or clang, name one in $CC, or "
+                                     "pip install 'egraft[jit]', which brings one")
 
 
 def identity() -> str:
@@ -40,27 +44,36 @@ def identity() -> str:
     return hashlib.sha256(found[2].encode()).hexdigest()[:16] if found else ""
 
 
-@lru_cache(maxsize=1)
-def _compiler() -> tuple[str, tuple[str, ...], str] | None:
-    """(program, flags for this machine, what identifies both and the machine's instructions)."""
+def _commands() -> Iterator[tuple[str, ...]]:
+    """Compilers that may be here: the system's, and that of the package ziglang (clang, without a system)."""
     for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
         path = shutil.which(name) if name else None
-        if path is None:
-            continue
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=SECONDS)
+        if path is not None:
+            yield (path,)
+    if find_spec("ziglang") is not None:
+        yield sys.executable, "-m", "ziglang", "cc"
+
+
+@lru_cache(maxsize=1)
+def _compiler() -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
+    """(command, flags for this machine, what identifies both and the machine's instructions)."""
+    for command in _commands():
+        said = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=SECONDS)
         if said.returncode == 0:
-            flags = _machine_flags(path)
-            return path, flags, "\0".join([said.stdout.partition("\n")[0], *flags, _instructions()])
+            flags = _machine_flags(command)
+            return command, flags, "\0".join([said.stdout.partition("\n")[0], *flags, _instructions()])
     return None
 
 
-def _machine_flags(path: str) -> tuple[str, ...]:
+def _machine_flags(command: tuple[str, ...]) -> tuple[str, ...]:
     """Flags for this very machine that the compiler knows."""
     wide = platform.machine() == "x86_64" and " avx512f " in f" {_instructions()} "
-    for flags in (("-march=native", "-mprefer-vector-width=512") if wide else ("-march=native",), ("-mcpu=native",)):
-        command = [path, *flags, "-x", "c", "-", "-fsyntax-only"]
-        if subprocess.run(command, input=_TESTED, text=True, capture_output=True, timeout=SECONDS).returncode == 0:
-            return flags
+    native = ("-march=native", "-mprefer-vector-width=512") if wide else ("-march=native",)
+    with TemporaryDirectory() as folder:  # ziglang cannot do without a file that it writes
+        for flags in (native, ("-mcpu=native",)):
+            tried = [*command, *flags, "-x", "c", "-", "-c", "-o", str(Path(folder) / "tested.o")]
+            if subprocess.run(tried, input=_TESTED, text=True, capture_output=True, timeout=SECONDS).returncode == 0:
+                return flags
     return ()
 
 
@@ -98,12 +111,12 @@ def library(name: str, source: str, *more: str) -> ctypes.CDLL:
     found = _compiler()
     if found is None:
         raise TargetUnavailable("fused kernels", *str(unavailable()).split("; "))
-    path, machine, identity = found
+    program, machine, identity = found
     flags = [*FLAGS, *machine, *more]
     digest = hashlib.sha256("\0".join([identity, *flags, source]).encode()).hexdigest()[:24]
 
     def make(target: Path) -> None:
-        command = [path, *flags, "-x", "c", "-", "-o", str(target), "-lm"]
+        command = [*program, *flags, "-x", "c", "-", "-o", str(target), "-lm"]
         done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=SECONDS)
         if done.returncode:
             raise ExecutionFailed(f"kernel {name!r}", f"the C compiler refused it: {done.stderr[:MOST_TEXT]}",

@@ -232,14 +232,7 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
             exact: bool = False) -> Plan:
     """The plan for inputs of these shapes and strides (elements; row-major where not given). Raises NotFusable."""
     graph = parted(graph)
-    try:
-        values = Values.of(graph, shapes, strides or {})
-    except EgraftError as reason:
-        raise NotFusable(str(reason)) from reason
-    if any(name not in values.shapes for name in graph.outputs):
-        raise NotFusable("an output of unknown size")
-    if any(0 in shape for shape in values.shapes.values()):
-        raise NotFusable("a tensor without elements")
+    values = Values.for_kernels(graph, shapes, strides or {})
     held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
     place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs, FAULT])}
     try:

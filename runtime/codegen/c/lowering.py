@@ -17,6 +17,7 @@ import numpy as np
 
 from graphs import dtypes
 from graphs.dims import Expr
+from graphs.errors import EgraftError
 from graphs.inference import infer
 from graphs.ir import Graph, Node
 from graphs.types import TensorType
@@ -102,6 +103,20 @@ class Values:
             found[name], kinds[name] = type_.shape, type_.dtype  # type: ignore[assignment]
         steps = {name: tuple(strides.get(name, address.contiguous(found[name]))) for name in found}
         return Values(known, found, kinds, steps)
+
+    @staticmethod
+    def for_kernels(graph: Graph, shapes: Mapping[str, Sequence[int]],
+                    strides: Mapping[str, Sequence[int]]) -> Values:
+        """The same for a graph that kernels are made of. Raises NotFusable where there can be none."""
+        try:
+            found = Values.of(graph, shapes, strides)
+        except EgraftError as reason:
+            raise NotFusable(str(reason)) from reason
+        if any(name not in found.shapes for name in graph.outputs):
+            raise NotFusable("an output of unknown size")
+        if any(0 in shape for shape in found.shapes.values()):
+            raise NotFusable("a tensor without elements")
+        return found
 
 
 def whole_shape(values: Values) -> tuple[int, ...]:

@@ -40,14 +40,7 @@ def readings_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapp
     """The kernels for inputs of these shapes and strides (elements; row-major where not given). An index outside of its
     axis reads 0. Raises NotFusable."""
     graph = parted(graph)
-    try:
-        values = replace(Values.of(graph, shapes, strides or {}), guarded=True)
-    except EgraftError as reason:
-        raise NotFusable(str(reason)) from reason
-    if any(name not in values.shapes for name in graph.outputs):
-        raise NotFusable("an output of unknown size")
-    if any(0 in shape for shape in values.shapes.values()):
-        raise NotFusable("a tensor without elements")
+    values = replace(Values.for_kernels(graph, shapes, strides or {}), guarded=True)
     outputs = {name: (values.dtypes[name], values.shapes[name]) for name in graph.outputs}
     try:
         return _made([(_written(values, exact, variant), values)], {}, outputs, exact, variant)

@@ -1,0 +1,45 @@
+"""Which C compiler fused kernels are made with."""
+
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from graphs.text import parse_graph
+from runtime.codegen.c import FusedKernel, compiler
+
+
+@pytest.fixture
+def without_a_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler.shutil, "which", lambda name: None)
+    compiler._compiler.cache_clear()
+    compiler.compiled.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forget() -> object:
+    yield
+    compiler._compiler.cache_clear()
+    compiler.compiled.cache_clear()
+
+
+def test_the_package_is_asked_last(without_a_system: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "find_spec", lambda name: object() if name == "ziglang" else None)
+    assert list(compiler._commands()) == [(sys.executable, "-m", "ziglang", "cc")]
+
+
+def test_without_any_compiler_it_is_said_what_to_do(without_a_system: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "find_spec", lambda name: None)
+    said = compiler.unavailable()
+    assert said is not None and "egraft[jit]" in said and compiler.identity() == ""
+
+
+@pytest.mark.skipif(find_spec("ziglang") is None, reason="extra jit is not installed")
+def test_the_package_compiles_kernels(without_a_system: None) -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[3, 40]) -> (y) {
+      y = Softmax(x)
+    }""")
+    x = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
+    (got,) = FusedKernel(graph)(x)
+    np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
