@@ -27,6 +27,7 @@ from .settled import remembering, settled_nodes
 Environment = list[Any]
 Step = Callable[[Environment], None]
 ABSENT = 0  # the slot that always holds None
+LINE = 64  # bytes
 
 IN_PLACE_BYTES = 32768  # below this an allocation costs less than finding out whether the operand is free
 IN_PLACE: dict[str, np.ufunc] = {
@@ -346,7 +347,8 @@ def _is_sole(value: np.ndarray) -> bool:
     base = value.base
     if base is None:
         return True
-    whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes == value.nbytes
+    # Memory of the engine begins at a line of the cache somewhere in its array.
+    whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes <= value.nbytes + LINE
     return whole and references(base) == SOLE + 1  # type: ignore[arg-type]  # `value` refers to it too
 
 

@@ -1,7 +1,8 @@
 """Measure what runs of `egraft:cpu` take beside the values that are live: `scripts/bench_memory.py [MODEL ...]`.
 
 Models are those of the zoo and the files of the development zoo (`scripts.trained_models`), each in a process of its
-own, fused: every node is in the largest set that a kernel can be made for. Taken is the peak of all traced bytes of
+own, fused: every node is in the largest set that a kernel can be made for, or with `--timings FILE` as `egraft optimize
+--target egraft:cpu` makes it with that timing database. Taken is the peak of all traced bytes of
 Python and NumPy in a run after those in which stretches are found: node outputs, workspaces of the engine, temporary
 arrays of NumPy kernels, Python's own objects. Live is the largest sum of bytes of node outputs over the order that was
 chosen (`runtime.order`), those of nested graphs included. Prints a table in Markdown, in megabytes, and which step took
@@ -24,12 +25,13 @@ from graphs import dtypes, load, zoo
 from graphs.errors import EgraftError
 from graphs.ir import Graph
 from graphs.types import TensorType
+from optimizer import optimize
 from runtime import Session
 from runtime.codegen.c import NotFusable
 from runtime.codegen.c.fused import plan_of
 from runtime.execute import FUSED_DOMAIN
 from runtime.feeds import default_sizes, draw
-from runtime.fusion import Group, body_of, fuse, with_sizes
+from runtime.fusion import Group, body_of, fuse, is_movement, with_sizes
 from runtime.order import memory_order
 from runtime.program import Program, owners
 from runtime.session import check_feeds
@@ -69,8 +71,9 @@ def in_largest_sets(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     groups: list[Group] = []
     found = enumerate_groups(graph, types, MOST_PER_ROOT, MOST_NODES).groups
     for each in sorted(found, key=lambda group: -len(group.nodes)):
-        if not each.others and taken.isdisjoint(each.nodes) and _has_kernel(body_of(graph, each, types)[0]):
-            taken.update(each.nodes)
+        own = {index for index in each.nodes if not is_movement(graph.nodes[index])}  # views may be in several
+        if not each.others and own and taken.isdisjoint(own) and _has_kernel(body_of(graph, each, types)[0]):
+            taken.update(own)
             groups.append(each)
     return fuse(graph, groups)
 
@@ -131,10 +134,14 @@ class Live:
             self.now -= 0 if self.held[key] else sizes[key]
 
 
-def measured(name: str) -> Row:
+def measured(name: str, timings: str = "") -> Row:
     """One model."""
     graph, sizes, feeds = model_of(name)
-    graph = in_largest_sets(graph, sizes)
+    if timings:
+        graph = optimize(graph, target="egraft:cpu", threads=1, timings=timings,
+                         dims={key: [size] for key, size in sizes.items()}).graph
+    else:
+        graph = in_largest_sets(graph, sizes)
     session = Session(graph, threads=1)
     session.run(feeds)
     live, program = Live(), session.program
@@ -200,6 +207,7 @@ def main() -> None:
     """The table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("models", nargs="*", help="names (default: all that are here)")
+    parser.add_argument("--timings", default="", help="a timing database: measure what `egraft optimize` makes")
     parser.add_argument("--seconds", type=float, default=120, help="for a model (default: 120)")
     options = parser.parse_args()
     names = options.models or [*zoo.names(trained=False),
@@ -208,7 +216,7 @@ def main() -> None:
     for name in names:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             try:
-                rows.append(pool.apply_async(measured, (name,)).get(options.seconds))
+                rows.append(pool.apply_async(measured, (name, options.timings)).get(options.seconds))
                 print(rows[-1].line(), flush=True)
             except (EgraftError, multiprocessing.TimeoutError) as reason:
                 left_out.append(f"- {name}: {' '.join(str(reason).split()) or 'takes longer'}")

@@ -26,6 +26,22 @@ static const char* eg_at(const eg_index* arguments, eg_index argument, eg_index 
   return (const char*)(argument < 0 ? at : arguments[argument] + at);
 }
 
+// All planes of an image into `to`.
+typedef struct {
+  const eg_padding* padding;
+  const float* from;
+  float* to;
+  eg_index planes, threads;
+} eg_padded;
+
+static void eg_pad_plane(void* work, eg_index plane) {
+  const eg_padded* const job = work;
+  const eg_index* const room = job->padding->room;
+  eg_pad_lines(job->padding, job->from, plane, 0, room[job->padding->axis], job->to + plane * room[0] * room[1] * room[2]);
+}
+
+static void eg_pad(const eg_padded* job) { eg_parallel(eg_pad_plane, (void*)job, job->planes, job->threads); }
+
 static void eg_images(const eg_step* step, eg_product* job, char* room) {
   const char* const from = job->a;
   const eg_index* const table = job->table;
@@ -64,3 +80,13 @@ void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments) 
   }
   __atomic_sub_fetch(&eg_pool.calls, count > 1, __ATOMIC_RELAXED);
 }
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+// Memory of arrays that were given up stays here, up to a limit: pages that come anew from the system in each run are
+// cleared by it each time.
+__attribute__((constructor)) static void eg_keep(void) {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+#endif

@@ -376,6 +376,7 @@ static void eg_compute(void* work, eg_index number) {
 #define EG_LEAST_PANELS 8        // of A beside constant panels of B
 #define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
+#define EG_LEAST_BAND (1 << 17)  // bytes
 
 // Tiles of windows: some of the channels, all positions or some lines of them.
 static eg_index eg_plan_windows(eg_product* job) {
@@ -396,6 +397,24 @@ static eg_index eg_plan_windows(eg_product* job) {
   job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
   job->room = job->image_at + eg_lines(eg_windows_room(lanes, per_part, job->columns));
   return job->room;
+}
+
+// Elements of an image that a tile of so many columns copies; 0 if it copies none.
+static eg_index eg_copied(const eg_product* job, eg_index columns) {
+  const eg_padding* const padding = job->padding;
+  if (!padding) return 0;
+  const eg_index lines = (columns + padding->line - 2) / padding->line;  // ends of lines in a tile, at most
+  const eg_index high = eg_least(lines * padding->step + padding->reach, padding->room[padding->axis]);
+  return padding->channels * high * (padding->axis ? 1 : padding->room[1]) * padding->room[2];
+}
+
+// Bytes of such copies that weigh little: a part of image and result, for all threads.
+static eg_index eg_share_of_image(const eg_product* job) {
+  const eg_padding* const padding = job->padding;
+  if (!padding) return 0;
+  const eg_index image = padding->channels * padding->room[0] * padding->room[1] * padding->room[2];
+  const eg_index share = (image + job->m * job->n) * job->batches * 4 / EG_SHARE / job->threads;
+  return share > EG_LEAST_BAND ? share : EG_LEAST_BAND;
 }
 
 // How the product is cut into tiles, and the bytes of memory that it needs for each thread: a panel of B, rows of A,
@@ -430,6 +449,9 @@ eg_index eg_plan(eg_product* job) {
     width = width > 1 ? width : 1;
     width = eg_parts_of(panels, eg_parts_of(panels, width));
   }
+  // The lines that a tile copies of the image stay small beside it and the result, too.
+  for (eg_index share = eg_share_of_image(job); width > 1 && eg_copied(job, width * EG_NR) * 4 > share;)
+    width = eg_parts_of(width, 2);
   job->columns = width * EG_NR;
   job->column_tiles = eg_parts_of(panels, width);
   const eg_index deepest = eg_parts_of(job->k, eg_parts_of(job->k, EG_KC));
@@ -442,11 +464,9 @@ eg_index eg_plan(eg_product* job) {
   job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
   job->room = job->image_at;
   if (job->padding) {
-    const eg_padding* const padding = job->padding;
-    const eg_index lines = (job->columns + padding->line - 2) / padding->line;  // ends of lines in a tile, at most
-    const eg_index high = eg_least(lines * padding->step + padding->reach, padding->room[padding->axis]);
-    job->band = high * (padding->axis ? 1 : padding->room[1]) * padding->room[2];
-    job->room += eg_lines(padding->channels * job->band) + eg_lines(2 * job->k);
+    const eg_index copied = eg_copied(job, job->columns);
+    job->band = copied / job->padding->channels;
+    job->room += eg_lines(copied) + eg_lines(2 * job->k);
   }
   return job->room;
 }
@@ -472,29 +492,3 @@ void eg_pack_b(const float* b, eg_index row_step, eg_index column_step, eg_index
   for (eg_index j = 0; j < n; j += EG_NR, to += k * EG_NR)
     eg_pack_right(b + j * column_step, row_step, column_step, 0, k, eg_least(EG_NR, n - j), to);
 }
-
-// All planes of an image into `to`.
-typedef struct {
-  const eg_padding* padding;
-  const float* from;
-  float* to;
-  eg_index planes, threads;
-} eg_padded;
-
-static void eg_pad_plane(void* work, eg_index plane) {
-  const eg_padded* const job = work;
-  const eg_index* const room = job->padding->room;
-  eg_pad_lines(job->padding, job->from, plane, 0, room[job->padding->axis], job->to + plane * room[0] * room[1] * room[2]);
-}
-
-void eg_pad(const eg_padded* job) { eg_parallel(eg_pad_plane, (void*)job, job->planes, job->threads); }
-
-#if defined(__GLIBC__)
-#include <malloc.h>
-// Memory of arrays that were given up stays here, up to a limit: pages that come anew from the system in each run are
-// cleared by it each time.
-__attribute__((constructor)) static void eg_keep(void) {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
-}
-#endif
