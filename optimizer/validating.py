@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from cost_model.blas import limited_to
 from graphs.errors import EgraftError
-from graphs.ir import Graph
+from graphs.ir import Graph, is_fused
+from graphs.operators import is_pure
+from runtime import Session
 from runtime.validation import Validation, validate
 from runtime.validation.report import FAILED
 
 from .apart import Apart
 from .context import Context
-from .finalists import INPUT, Finalist, Outcome
+from .finalists import INPUT, Finalist, Outcome, measuring_feeds
 from .replay import replay
+
+RUNS = 5  # of one session: after the second and third what runs in one call has been found
 
 
 def check(original: Graph, graph: Graph, context: Context) -> Validation:
@@ -88,6 +94,9 @@ def first_valid(original: Graph, outcome: Outcome, context: Context,
             break
         found = check(original, entry, context)
         if found.ok:
+            found.reason = unsteady(entry.graph, context)
+            found.status = FAILED if found.reason else found.status
+        if found.ok:
             return entry, found, failed
         if found.status == FAILED:
             entry.failure = found.reason
@@ -95,6 +104,37 @@ def first_valid(original: Graph, outcome: Outcome, context: Context,
         else:
             context.warn(f"{entry.name}: {found.summary()}; what cannot be validated is not handed back")
     return Finalist(INPUT, original, list), None, failed
+
+
+def unsteady(graph: Graph, context: Context) -> str:
+    """How results of one session differ from run to run: its first run takes fused nodes one by one, later ones run
+    several in one call. Empty where they do not, to the bit."""
+    nodes = [node for each in graph.walk() for node in each.nodes]
+    if not any(is_fused(node) for node in nodes) or not all(is_pure(node) or is_fused(node) for node in nodes):
+        return ""
+    feeds = measuring_feeds(graph, context, context.sizes)
+    session = Session(graph, threads=context.threads)
+    try:
+        first = session.run(feeds, count=True)
+        for number in range(2, RUNS + 1):
+            again = session.run(feeds)
+            name = next((name for name in first if not _same(first[name], again[name])), None)
+            if name is not None:
+                return (f"output {name!r} of run {number} of a session is not that of its first run: a defect of "
+                        "egraft, please report it")
+    except EgraftError as error:
+        context.warn(f"the result was not run several times in a row: {error}")
+    return ""
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
+        return one is other
+    return one.dtype == other.dtype and one.shape == other.shape and (
+        one.tobytes() == other.tobytes() if one.dtype.kind not in "fcO"
+        else np.array_equal(one, other, equal_nan=one.dtype.kind != "O"))
 
 
 def guilty_step(original: Graph, entry: Finalist, context: Context) -> dict[str, Any] | None:

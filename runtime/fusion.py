@@ -208,13 +208,13 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
     elsewhere = {name for node in replaced.values() for name in node.outputs}
     made.nodes = [replaced.get(index, node) for index, node in enumerate(made.nodes)
                   if index in replaced or elsewhere.isdisjoint(node.outputs)]
+    made.sort()  # what reads one of several outputs may have stood before the others were made
     needed, kept = set(made.outputs), []
     for node in reversed(made.nodes):
         if needed & set(node.outputs) or not is_pure(node):
             needed.update(node.uses)
             kept.append(node)
     made.nodes = kept[::-1]
-    made.sort()  # what reads one of several outputs may have stood before the others were made
     return made
 
 
@@ -275,6 +275,8 @@ def lone_function(graph: Graph, node: Node, function: NodeFunction, threads: int
     nothing alone, but lets kernels around it run in one call."""
     record = find(node.op, node.domain)
     if record is None or not (record.pointwise or node.op == "Concat") or not is_fusable(graph, node):
+        return None
+    if node.op == "Shrink":  # of integers: what lies outside of their range is cut in another way
         return None
     names = [f"x{place}" for place in range(len(node.inputs))]
     types = dict(zip((*names, "y"), (graph.type_of(name) for name in (*node.inputs, node.outputs[0]))))

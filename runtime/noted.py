@@ -251,11 +251,20 @@ class Notes:
     def record(self) -> Record:
         """The stretch, once all of its steps were taken."""
         indexed = any(call.plan.indexed for call, _, _ in self.calls)
+        self._keep_what_is_left()
         found = self._recorded(indexed, {})
         if indexed or not self.given:  # where an index is outside, the steps are run again one by one
             return found
         again = self._recorded(indexed, self.given)
         return replace(again, otherwise=found) if again.arena < found.arena else found
+
+    def _keep_what_is_left(self) -> None:
+        """What came in lasts where a view of it, made in the stretch, does."""
+        for slot in self.stretch.left:
+            kind, number, _ = self.places.get(slot, ("", 0, 0))
+            key = self.holders.get(number) if kind == "in" else None
+            if key is not None and key in self.given:
+                del self.given[key], self.dying[key]
 
     def _recorded(self, indexed: bool, given: Mapping[int, Given]) -> Record:
         left = [slot for slot in self.stretch.left if slot in self.places]

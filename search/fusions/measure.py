@@ -18,6 +18,7 @@ from runtime.codegen.c import FusedKernel, NotFusable, Packs
 from runtime.codegen.c.check import draws, fault
 from runtime.codegen.c.compiler import identity
 from runtime.codegen.c.fused import plan_of
+from runtime.codegen.c.views import NotCompiled
 from runtime.execute import Context
 from runtime.fusion import constant_inputs
 from runtime.program import Program
@@ -65,14 +66,17 @@ def fingerprint() -> Fingerprint:
     return Fingerprint.of({**dict(egraft_cpu().fields), "compiler": identity()})
 
 
-def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequence[float]]:
-    """Generate, check and time a candidate in this process; with the samples of the kernel."""
+def measured_now(body: Graph, exact: bool, threads: int) -> tuple[Measured, Sequence[float]] | None:
+    """Generate, check and time a candidate in this process; with the samples of the kernel. None where the compiler did
+    not answer: another time it may."""
     kernel = FusedKernel(body, exact)
     try:
         shapes = shapes_of(body)
         if not plan_of(body, shapes).in_tiles:
             return Measured(math.inf, 0.0, "impossible", APART), ()
         wrong = fault(kernel, small_sizes(body, shapes))
+    except NotCompiled:
+        return None
     except NotFusable as reason:
         return Measured(math.inf, 0.0, "impossible", str(reason)), ()
     except (EgraftError, ValueError) as reason:  # sizes that the shortened shapes do not fit, or a compiler's refusal

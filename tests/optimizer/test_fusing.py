@@ -1,6 +1,7 @@
 """Fusions in `optimize` for egraft:cpu: chosen, traced, written as functions, recognised again, and taken apart."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from graphs.text import parse_graph
 from optimizer import Result, Trace, optimize
 from optimizer.report_html import render
 from optimizer.result import step_text
-from runtime import Session, run
+from optimizer.validating import unsteady
+from runtime import Session, noted, run
 from runtime.codegen.c import FusedKernel, unavailable
 from runtime.feeds import draw
+from runtime.fusion import Group, fuse
 from search.trace import same_graph
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -176,3 +179,24 @@ def test_a_kernel_that_fails_validation_is_done_without(settings: dict[str, Any]
 def test_other_objectives_have_no_fusions(settings: dict[str, Any], objective: str) -> None:
     found = optimize(parse_graph(EXACT), **settings, objective=objective)
     assert not fused(found.graph) and found.report["fusions"] is None
+
+
+def test_a_session_whose_later_runs_differ_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted defect: memory is given to others while a view of it is needed."""
+    graph = parse_graph("""graph "g" opset 18 (x: float32[256, 300]) -> (v, y) {
+      zero = constant int64[] 0
+      a = CumSum(x, zero)
+      v = Transpose(a, perm=[1, 0])
+      b = Exp(a)
+      c = Neg(b)
+      d = Transpose(c, perm=[1, 0])
+      e = Sin(d)
+      y = ReduceMax(e, axes=[1])
+    }""")
+    fused = fuse(graph, [Group((place,), node.outputs[0]) for place, node in enumerate(graph.nodes)
+                         if node.op in ("Exp", "Neg", "Sin", "ReduceMax")])
+    context: Any = SimpleNamespace(feeds=None, sizes={}, threads=1, options=SimpleNamespace(seed=0))
+    assert unsteady(fused, context) == ""
+    monkeypatch.setattr(noted.Notes, "_keep_what_is_left", lambda notes: None)
+    if unavailable() is None:
+        assert "output 'v' of run 3" in unsteady(fused, context)

@@ -1,13 +1,17 @@
 """Which C compiler fused kernels are made with."""
 
+import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from graphs.text import parse_graph
+from runtime import Session
 from runtime.codegen.c import FusedKernel, compiler
+from runtime.fusion import Group, fuse
 
 
 @pytest.fixture
@@ -43,3 +47,24 @@ def test_the_package_compiles_kernels(without_a_system: None) -> None:
     x = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
     (got,) = FusedKernel(graph)(x)
     np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_a_compiler_that_does_not_answer_leaves_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that has too much to do."""
+    def hang(*arguments: object, **more: object) -> None:
+        raise subprocess.TimeoutExpired("cc", 60)
+
+    if compiler.unavailable() is not None:
+        pytest.skip(str(compiler.unavailable()))
+    graph = parse_graph("""graph "g" opset 18 (x: float32[3, 41]) -> (y) {
+      a = Exp(x)
+      b = Sin(a)
+      c = Abs(b)
+      y = Exp(c)
+    }""")
+    session = Session(fuse(graph, [Group((0, 1), "b"), Group((2, 3), "y")]))
+    monkeypatch.setattr(compiler.subprocess, "run", hang)
+    monkeypatch.setattr(compiler, "cached", lambda name, make: make(Path("nowhere")))
+    x = np.random.default_rng(0).standard_normal((3, 41)).astype(np.float32)
+    for _ in range(4):
+        np.testing.assert_array_equal(session.run({"x": x})["y"], np.exp(np.abs(np.sin(np.exp(x)))))

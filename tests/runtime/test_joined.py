@@ -342,3 +342,38 @@ def test_a_pool_whose_size_is_not_inferred_has_no_kernel() -> None:
     graph = load(model.SerializeToString())
     feeds = {"x": np.arange(14, dtype=np.float32).reshape(1, 2, 7)}
     same(Session(fuse(graph, [Group((0,), "y", ())])).run(feeds), Session(graph).run(feeds))
+
+
+VIEWS_OF_GIVEN = {
+    "transpose": "v = Transpose(a, perm=[1, 0])", "slice": "v = Slice(a, starts=[7], ends=[1], axes=[0], steps=[-1])",
+    "identity of a view": "w = Transpose(a, perm=[1, 0])\n v = Identity(w)",
+    "reshape": "v = Reshape(a, shape=[300, 256])",
+    "expand": "u = Unsqueeze(a, axes=[0])\n v = Expand(u, shape=[1, 256, 300])",
+}
+
+
+@pytest.mark.parametrize("how", VIEWS_OF_GIVEN)
+@pytest.mark.parametrize("reader", ["", "v = CumSum({}, zero)"])
+def test_a_view_of_what_came_in_outlives_the_stretch(how: str, reader: str) -> None:
+    view = VIEWS_OF_GIVEN[how]
+    if reader:  # NumPy's node reads it later
+        view = view.replace("v = ", "z = ")
+    graph = parse_graph(f"""graph "g" opset 18 (x: float32[256, 300]) -> (v, y) {{
+      zero = constant int64[] 0
+      a = CumSum(x, zero)
+      {view}
+      b = Exp(a)
+      c = Neg(b)
+      d = Transpose(c, perm=[1, 0])
+      e = Sin(d)
+      f = Cos(e)
+      y = ReduceMax(f, axes=[1])
+      {reader.format("z")}
+    }}""")
+    groups = [Group((place,), node.outputs[0], ()) for place, node in enumerate(graph.nodes)
+              if node.op in ("Exp", "Neg", "Sin", "Cos", "ReduceMax")]
+    fused = fuse(graph, groups)
+    session, feeds = Session(fused, threads=1), {"x": np.random.default_rng(0).standard_normal((256, 300), np.float32)}
+    for _ in range(5):
+        same(session.run(feeds), one_by_one(fused, feeds))
+    assert records(session)

@@ -163,6 +163,17 @@ def test_a_copied_view_of_what_another_kernel_computes_inside_excludes_that() ->
     assert {name for node in dead.nodes for name in node.outputs} == {"a", "b", "y", "z"}, "what nobody reads is gone"
 
 
+def test_a_group_of_several_outputs_of_which_nobody_reads_the_last_stays() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[4, 6]) -> (y) {
+      a = Exp(x)
+      y = Abs(a)
+      b = Neg(a)
+    }""")
+    made = fuse(graph, [Group((0, 2), "a", ("b",))])
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    np.testing.assert_allclose(run(made, {"x": x})["y"], np.exp(x), rtol=1e-6)
+
+
 BLOCK = """graph "g" opset 18 (x: float32[b, s, 64], r: float32[b, s, 64], q: float32[b, 4, s, s], m: float32[b, 1, 1, s]) -> (y, p) {
   two = constant float32[] 2.0
   k = constant float32[] 8.0

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from graphs.errors import ExecutionFailed, TargetUnavailable
 
 from ..cache import cached
+from .views import NotCompiled
 
 HERE = Path(__file__).parent
 READING = HERE / "reading.h"
@@ -107,7 +108,7 @@ def compiled(name: str, text: str, exact: bool) -> Function:
 
 
 def library(name: str, source: str, *more: str) -> ctypes.CDLL:
-    """A C text compiled (with `more` flags) and loaded. Raises as `compiled` does."""
+    """A C text compiled (with `more` flags) and loaded. Raises as `compiled` does, and NotCompiled."""
     found = _compiler()
     if found is None:
         raise TargetUnavailable("fused kernels", *str(unavailable()).split("; "))
@@ -117,7 +118,10 @@ def library(name: str, source: str, *more: str) -> ctypes.CDLL:
 
     def make(target: Path) -> None:
         command = [*program, *flags, "-x", "c", "-", "-o", str(target), "-lm"]
-        done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=SECONDS)
+        try:
+            done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=SECONDS)
+        except (subprocess.TimeoutExpired, OSError) as reason:
+            raise NotCompiled(f"the C compiler did not answer: {reason}"[:MOST_TEXT]) from reason
         if done.returncode:
             raise ExecutionFailed(f"kernel {name!r}", f"the C compiler refused it: {done.stderr[:MOST_TEXT]}",
                                   "report this as a defect of egraft")

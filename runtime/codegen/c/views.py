@@ -18,6 +18,10 @@ class NotFusable(Exception):
     """No kernel can be generated for this graph (at these sizes); the text is the reason."""
 
 
+class NotCompiled(NotFusable):
+    """The compiler did not answer, as on a machine that has too much to do: that says nothing of the kernel."""
+
+
 class OutOfRange(NotFusable):
     """An index outside of its axis: the graph run node by node says where."""
 
