@@ -18,7 +18,7 @@ from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
-STEP_WORDS = 17
+STEP_WORDS = 18
 _SOURCES, _PRODUCT, _ARGUMENTS, _MEMORY = 1, 2, (3, 5, 7), 15  # among the words of a step
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64

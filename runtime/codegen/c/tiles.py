@@ -121,7 +121,7 @@ class Product:
                       image.groups * table.shape[1], image.channels, at(self.padding)]
             room += image.groups * image.elements * FLOAT
         sources = then.launch.pointers if then else array("q")
-        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images, 0, 0])
+        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images, 0, 0, 0])
         return Made(words, sources, (self, launch, job, table, packed), room)
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
