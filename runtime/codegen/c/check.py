@@ -30,6 +30,7 @@ _SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 300.0, -300.0, 1.
 _EVERY = 3  # of special rounds every such element is special
 _MOVES = 3
 _IGNORED = 0.2  # of labels
+LENGTHS = ".sequence_lens"  # how the roles of inputs end that say how long sequences are
 _TO_FLOAT64 = 11  # ONNX's number of the type
 
 
@@ -107,6 +108,8 @@ def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> I
             places = rng.integers(limits.low, limits.high, shape)  # type: ignore[arg-type]
             others = rng.choice(ignored.get(name, [0]), shape)
             return np.where(rng.random(shape) < _IGNORED, others, places).astype(dtype)
+        if limits is not None and limits.role.endswith(LENGTHS):
+            return rng.integers(0, (limits.high or 0) + 1, shape).astype(dtype)  # type: ignore[operator]
         if not _is_float(dtype):
             return _integers(rng, dtype, shape, kind == "special values")
         values = rng.standard_normal(shape)

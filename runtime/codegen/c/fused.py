@@ -249,7 +249,7 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
     place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs, FAULT])}
     recurrent = recurrent_of(values, place, place[FAULT], exact)
     if recurrent is not None:
-        made = Plan((), _outputs(values), 0, indexed=True, recurrent=recurrent)
+        made = Plan((), _outputs(values), 0, indexed=recurrent.told, recurrent=recurrent)
     else:
         made = _lowered(graph, values, place, exact)
     used = [*graph.inputs, *graph.outputs]

@@ -126,6 +126,15 @@ def first_line(memory: np.ndarray) -> int:
     return -(-address_of(memory) // _ALIGNED) * _ALIGNED
 
 
+def panels(count: int) -> np.ndarray:
+    """Memory for so many floats, from the first line of a cache on: of vectors that lie in two lines half as many are
+    read in the same time."""
+    memory = workspace(count * 4)
+    start = first_line(memory) - address_of(memory)
+    found: np.ndarray = memory[start:start + count * 4].view(np.float32)
+    return found
+
+
 def lines(size: int) -> int:
     """Bytes as whole lines of a cache."""
     return -(-size // _ALIGNED) * _ALIGNED

@@ -12,7 +12,7 @@ from graphs.ir import Graph, Node
 from runtime.kernels.recurrent import named_activations
 
 from .. import address
-from .launch import STEP_WORDS, Made, address_of, at
+from .launch import STEP_WORDS, Made, address_of, at, panels
 from .lowering import Values
 from .native import engine
 from .tiles import THREAD_WORK, Packs
@@ -48,6 +48,7 @@ class Recurrent:
     directions: int
     rows: int  # steps times sequences
     batch: int
+    told: bool  # lengths that are too long
     keeps: tuple[object, ...]
 
     @property
@@ -89,7 +90,7 @@ class Recurrent:
             first, second, depth = sizes
             wide = int(engine().eg_width())
             columns = sum(-(-each // wide) * wide for each in (first, second))
-            packs.made[key] = np.empty(self.directions * columns * depth, np.float32)
+            packs.made[key] = panels(self.directions * columns * depth)
             engine().eg_pack_gates(addresses[argument] + start, self.directions, first, second, depth,
                                    address_of(packs.made[key]))
         return packs.made[key]
@@ -144,8 +145,8 @@ def _made(values: Values, node: Node, place: Mapping[str, int], fault: int) -> R
              *((y[1], y[2], y[0]) if layout else (y[0], y[1], y[2])),
              *((of_states[1], of_states[0]) if layout else (of_states[0], of_states[1])),
              bool(attrs.get("input_forget")), address_of(bound) if bound[0] else 0, at(functions))
-    return Recurrent(cell, tuple(map(int, words)), (*sources, (fault, 0)), hidden, width, directions, steps * batch, batch,
-                     (bound, functions, *kept))
+    return Recurrent(cell, tuple(map(int, words)), (*sources, (fault, 0)), hidden, width, directions, steps * batch,
+                     batch, _LENGTHS in names and any(backward), (bound, functions, *kept))
 
 
 def _check(values: Values, name: str, wanted: tuple[int, ...], moved: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from graphs import dtypes
 
 from .laid import held_in, in_groups, is_moved_only, laid
-from .launch import NAME, Launch, Made, address_of, at, launch_of
+from .launch import NAME, Launch, Made, address_of, at, launch_of, panels
 from .lowering import Lowering, Values
 from .native import engine
 from .operands import Operands, operands_of
@@ -133,7 +133,7 @@ class Product:
         own = tuple(dict.fromkeys(operand.batches))
         key = side, argument, operand.start, operand.row, operand.column, own, sizes
         if key not in packs.made:
-            room = np.empty(len(own) * one, np.float32)
+            room = panels(len(own) * one)
             for number, start in enumerate(own):
                 pack(addresses[argument] + (operand.start + start) * FLOAT, operand.row, operand.column, *sizes,
                      address_of(room) + number * one * FLOAT)

@@ -144,16 +144,16 @@ static void eg_activate(const eg_sequences* own, int which, int clipped, float* 
   }
 }
 
-// c[i, j] = sums of a[k][i] times panels that follow each other.
+// c[i, j] = sums of a[k][i] times one panel, or two that follow each other.
 EG_INLINE void eg_beside(const int rows, const int panels, eg_index depth, const float* a, const float* b, float* c,
                          eg_index step) {
-  eg_vector sums[EG_FEW][4 * EG_NV];
+  eg_vector sums[EG_FEW][2 * EG_NV];
 #pragma GCC unroll 4
   for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int j = 0; j < panels * EG_NV; ++j) sums[i][j] = (eg_vector){0};
   for (eg_index p = 0; p < depth; ++p, a += rows, b += EG_NR)
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int j = 0; j < panels * EG_NV; ++j) {
       const float* const from = b + (j / EG_NV) * depth * EG_NR + j % EG_NV * EG_VL;
       __builtin_prefetch(from + EG_AHEAD * EG_NR);
@@ -162,26 +162,20 @@ EG_INLINE void eg_beside(const int rows, const int panels, eg_index depth, const
     }
 #pragma GCC unroll 4
   for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 8
+#pragma GCC unroll 4
     for (int j = 0; j < panels * EG_NV; ++j) *(eg_vector*)(c + i * step + j * EG_VL) = sums[i][j];
 }
 
-EG_INLINE void eg_few_rows(const int rows, const int wide, eg_index depth, const float* a, const float* b,
-                           eg_index panels, float* c, eg_index step) {
-  eg_index j = 0;
-  for (; j + wide <= panels; j += wide) eg_beside(rows, wide, depth, a, b + j * depth * EG_NR, c + j * EG_NR, step);
-  for (; j < panels; ++j) eg_beside(rows, 1, depth, a, b + j * depth * EG_NR, c + j * EG_NR, step);
-}
-
-static void eg_few(eg_index rows, eg_index depth, const float* a, const float* b, eg_index panels, float* c,
-                   eg_index step) {
-  if (rows == 1)
-    eg_few_rows(1, 4, depth, a, b, panels, c, step);
-  else if (rows == 2)
-    eg_few_rows(2, 2, depth, a, b, panels, c, step);
-  else
-    eg_few_rows(3, 2, depth, a, b, panels, c, step);
-}
+#define EG_FEW_OF(rows)                                                                                           \
+  static void eg_few_##rows(eg_index depth, const float* a, const float* b, eg_index panels, float* c,           \
+                            eg_index step) {                                                                      \
+    for (; panels > 1; panels -= 2, b += 2 * depth * EG_NR, c += 2 * EG_NR)                                       \
+      eg_beside(rows, 2, depth, a, b, c, step);                                                                   \
+    if (panels) eg_beside(rows, 1, depth, a, b, c, step);                                                         \
+  }
+EG_FEW_OF(1) EG_FEW_OF(2) EG_FEW_OF(3)
+typedef void (*eg_fews)(eg_index, const float*, const float*, eg_index, float*, eg_index);
+static const eg_fews eg_few_of[EG_FEW + 1] = {0, eg_few_1, eg_few_2, eg_few_3};
 
 // Some columns of all gates for all rows: of `state` (rows by hidden) times panels `r`, into the sums from `to` on.
 static void eg_with_state(const eg_sequences* own, const float* state, const float* r, eg_index columns, eg_index to) {
@@ -209,10 +203,10 @@ static void eg_with_state(const eg_sequences* own, const float* state, const flo
     memcpy(own->spare, left, count * sizeof(float));
     eg_without_subnormal(left, count);
   }
-  eg_few(rows, hidden, left, r, panels, sums, step);
+  eg_few_of[rows](hidden, left, r, panels, sums, step);
   if (!subnormal) return;
   eg_lift(own->spare, count);
-  eg_few(rows, hidden, own->spare, r, panels, own->lifted, step);
+  eg_few_of[rows](hidden, own->spare, r, panels, own->lifted, step);
   for (eg_index i = 0; i < rows; ++i)
     EG_EACH(j, columns) sums[i * step + j] += own->lifted[i * step + j] * 0x1p-64f;
 }
