@@ -69,7 +69,8 @@ def in_largest_sets(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     groups: list[Group] = []
     found = enumerate_groups(graph, types, MOST_PER_ROOT, MOST_NODES).groups
     for each in sorted(found, key=lambda group: -len(group.nodes)):
-        if (len(each.nodes) == 1 or not each.others) and taken.isdisjoint(each.nodes) and _has_kernel(body_of(graph, each, types)[0]):
+        usual = len(each.nodes) == 1 or not each.others
+        if usual and taken.isdisjoint(each.nodes) and _has_kernel(body_of(graph, each, types)[0]):
             taken.update(each.nodes)
             groups.append(each)
     return fuse(graph, groups)

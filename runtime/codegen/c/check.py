@@ -109,7 +109,7 @@ def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> I
             others = rng.choice(ignored.get(name, [0]), shape)
             return np.where(rng.random(shape) < _IGNORED, others, places).astype(dtype)
         if limits is not None and limits.role.endswith(LENGTHS):
-            return rng.integers(0, (limits.high or 0) + 1, shape).astype(dtype)  # type: ignore[operator]
+            return rng.integers(0, (limits.high or 0) + 1, shape).astype(dtype)  # type: ignore[arg-type, operator]
         if not _is_float(dtype):
             return _integers(rng, dtype, shape, kind == "special values")
         values = rng.standard_normal(shape)

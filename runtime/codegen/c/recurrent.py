@@ -15,7 +15,7 @@ from .. import address
 from .launch import STEP_WORDS, Made, address_of, at, panels
 from .lowering import Values
 from .native import engine
-from .tiles import THREAD_WORK, Packs
+from .tiles import THREAD_WORK, Packs, is_plain
 from .views import NotFusable
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -72,8 +72,7 @@ class Recurrent:
         weights = {_W: (self.gates, 0, self.width), _R: (self.gates - second, second, self.hidden)}
         packed = {which: self._packed(which, sizes, packs, addresses) for which, sizes in weights.items()
                   if self.sources[which][0] in packs.fixed}
-        plain = [which in packed and bool(engine().eg_is_plain(address_of(each), each.size))
-                 for which in weights for each in (packed.get(which),)]
+        plain = [which in packed and is_plain(packed[which]) for which in weights]
         job = array("q", [*self.words, *(which in packed for which in weights), *plain,
                           max(1, min(threads, self.work // THREAD_WORK)), *_PLANNED])
         room = int(engine().eg_plan_recurrent(at(job)))

@@ -104,7 +104,7 @@ class Product:
         job = array("q", [
             0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k, address_of(table),
             each.left.row, each.left.column, each.right.row, each.right.column, each.step,
-            "a" in packed, "b" in packed, self.turned, bool(packed) and all(map(_is_plain, packed.values())),
+            "a" in packed, "b" in packed, self.turned, bool(packed) and all(map(is_plain, packed.values())),
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0, image.run if image else 0,
             at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
@@ -121,7 +121,8 @@ class Product:
                       image.groups * table.shape[1], image.channels, at(self.padding)]
             room += image.groups * image.elements * FLOAT
         sources = then.launch.pointers if then else array("q")
-        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images, 0, 0, 0])
+        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images,
+                            0, 0, 0])
         return Made(words, sources, (self, launch, job, table, packed), room)
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
@@ -163,8 +164,9 @@ class Product:
         return [number[start] * self._block(side) for start in batches]
 
 
-def _is_plain(packed: np.ndarray) -> bool:
-    return bool(engine().eg_is_plain(address_of(packed), packed.size))
+def is_plain(packed: np.ndarray) -> bool:
+    """Whether panels are finite, with nothing subnormal."""
+    return bool(engine().egis_plain(address_of(packed), packed.size))
 
 
 def product_of(values: Values, piece: Lowering, place: Mapping[str, int], exact: bool) -> tuple[Product, bool]:
