@@ -166,7 +166,7 @@ class Product:
 
 def is_plain(packed: np.ndarray) -> bool:
     """Whether panels are finite, with nothing subnormal."""
-    return bool(engine().egis_plain(address_of(packed), packed.size))
+    return bool(engine().eg_is_plain(address_of(packed), packed.size))
 
 
 def product_of(values: Values, piece: Lowering, place: Mapping[str, int], exact: bool) -> tuple[Product, bool]:
