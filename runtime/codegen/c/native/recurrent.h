@@ -156,7 +156,6 @@ EG_INLINE void eg_beside(const int rows, const int panels, eg_index depth, const
 #pragma GCC unroll 4
     for (int j = 0; j < panels * EG_NV; ++j) {
       const float* const from = b + (j / EG_NV) * depth * EG_NR + j % EG_NV * EG_VL;
-      __builtin_prefetch(from + EG_AHEAD * EG_NR);
 #pragma GCC unroll 4
       for (int i = 0; i < rows; ++i) sums[i][j] += a[i] * *(const eg_vector*)from;
     }
