@@ -105,7 +105,8 @@ def recurrent_of(values: Values, place: Mapping[str, int], fault: int, exact: bo
     (node,) = graph.nodes
     if exact:
         raise NotFusable(f"{node.op}, whose bits would not be those of the unfused kernel")
-    if {values.dtypes[name] for name in node.inputs if name and name != _named(node, _LENGTHS)} != {"float32"}:
+    kinds = {which: values.dtypes[name] for which, name in enumerate(node.inputs) if name}
+    if kinds.pop(_LENGTHS, "int32") != "int32" or set(kinds.values()) != {"float32"}:
         raise NotFusable(f"{node.op} of other than float32")
     if any(name not in node.outputs for name in graph.outputs):
         raise NotFusable("an output that no node makes")
@@ -138,7 +139,9 @@ def _made(values: Values, node: Node, place: Mapping[str, int], fault: int) -> R
     x, y = values.strides[_named(node, _X)], address.contiguous(
         (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden))
     of_states, functions = address.contiguous(states), _functions(node, directions)
-    bound = np.array([abs(float(attrs.get("clip") or 0))], np.float32)  # type: ignore[arg-type]
+    bound = np.array([attrs.get("clip") or 0], np.float32)
+    if bound[0] < 0:
+        raise NotFusable("a negative clip")
     words = (cell, directions, backward[0], steps, batch, width, hidden,
              *((x[1], x[0], x[2]) if layout else (x[0], x[1], x[2])),
              *((y[1], y[2], y[0]) if layout else (y[0], y[1], y[2])),
