@@ -99,7 +99,8 @@ class Session:
         else:
             from .feeds import default_sizes
 
-            graph = precomputed(graph) if hooks is None else graph
+            # Fused nodes know by the model what is constant, and pack it once.
+            context.model = graph = precomputed(graph) if hooks is None else graph
             order = memory_order(graph, default_sizes(graph)) if hooks is None else None
             self.program = Program(in_order(graph, order) if order else graph, context)
             fused = sum(node.domain == FUSED_DOMAIN for each in graph.walk() for node in each.nodes)

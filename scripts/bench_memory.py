@@ -71,8 +71,9 @@ def in_largest_sets(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     groups: list[Group] = []
     found = enumerate_groups(graph, types, MOST_PER_ROOT, MOST_NODES).groups
     for each in sorted(found, key=lambda group: -len(group.nodes)):
+        usual = len(each.nodes) == 1 or not each.others
         own = {index for index in each.nodes if not is_movement(graph.nodes[index])}  # views may be in several
-        if not each.others and own and taken.isdisjoint(own) and _has_kernel(body_of(graph, each, types)[0]):
+        if usual and own and taken.isdisjoint(own) and _has_kernel(body_of(graph, each, types)[0]):
             taken.update(own)
             groups.append(each)
     return fuse(graph, groups)

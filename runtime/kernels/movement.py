@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from math import prod
 
@@ -90,6 +91,28 @@ def _slice(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     return [x[tuple(index)]]
 
 
+@lru_cache(maxsize=256)
+def _reached(mode: str, size: int, before: int, after: int) -> np.ndarray:
+    """Which places of an axis lie in its padding and between."""
+    places = np.arange(-before, size + after)
+    if mode == "edge":
+        return places.clip(0, size - 1)
+    if mode == "wrap":
+        return places % size
+    period = max(2 * (size - 1), 1)
+    return np.minimum(places % period, -places % period)
+
+
+def _repeated(x: np.ndarray, added: Sequence[tuple[int, int]], mode: str) -> np.ndarray:
+    """What `np.pad` gives, which takes ten times as long for small arrays."""
+    if 0 in x.shape or mode not in ("edge", "wrap", "reflect"):
+        return np.pad(x, added, mode=mode)  # type: ignore[call-overload, no-any-return]
+    for axis, (before, after) in enumerate(added):
+        if before or after:
+            x = x.take(_reached(mode, x.shape[axis], before, after), axis)
+    return x
+
+
 @kernel("Pad")
 def _pad(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     x, pads, axes = given(inputs, 0), integers(attrs, "pads") or (), integers(attrs, "axes")
@@ -101,7 +124,7 @@ def _pad(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
     cut = tuple(slice(max(-a, 0), size - max(-b, 0)) for size, (a, b) in zip(x.shape, widths))
     added = [(max(a, 0), max(b, 0)) for a, b in widths]
     if attrs["mode"] != "constant":
-        return [np.pad(x[cut], added, mode=str(attrs["mode"]))]  # type: ignore[call-overload]
+        return [_repeated(x[cut], added, str(attrs["mode"]))]
     value = attrs["constant_value"]
     fill = np.zeros((), x.dtype) if value is None else np.asarray(value).reshape(()).astype(x.dtype)
     if x.dtype.kind == "O" and value is None:

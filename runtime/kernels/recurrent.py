@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from . import OUTPUTS, Arrays, rows
+from ._activations import sigmoid
 from ._windows import widen
 
 KERNELS, kernel = rows()
@@ -21,11 +22,6 @@ _PARAMETERS: dict[str, tuple[float | None, float | None]] = {
     "affine": (1.0, 0.0), "leakyrelu": (0.01, None), "thresholdedrelu": (1.0, None), "scaledtanh": (1.0, 1.0),
     "hardsigmoid": (0.2, 0.5), "elu": (1.0, None),
 }  # fmt: skip
-
-
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-x)), without overflow to a wrong value."""
-    return 0.5 * np.tanh(0.5 * x) + 0.5
 
 
 def _function(name: str, alpha: float, beta: float) -> Activation:

@@ -8,7 +8,8 @@ computed twice. Those that always are views for a kernel join at once: without t
 function of a tensor that is repeated along leading axes stays outside: a kernel would compute it for each copy. A set
 holds at most one matrix product, convolution, pool of windows that overlap or Resize, which reads what lies in memory:
 only views join above it. A Concat is none: it would be copied for the product as it is without, while its operands,
-which nobody else may need, stay in memory until the product is done.
+which nobody else may need, stay in memory until the product is done. A recurrent operator is a set by itself, with as
+many outputs as it has.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from runtime.codegen.c.elementwise import CHEAP
 from runtime.codegen.c.indexing import GATHERS
 from runtime.codegen.c.lanes import RESIZED, overlaps
 from runtime.codegen.c.product import PRODUCTS
+from runtime.codegen.c.recurrent import may_be_kernel
 from runtime.fusion import Group, is_fusable, is_movement
 from runtime.program import IN_PLACE
 
@@ -58,8 +60,19 @@ def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int
         tops[index] = max(found, key=len)
         groups.extend(Group(tuple(sorted(each)), next(name for name in node.outputs if name)) for each in found
                       if grower.is_worthwhile(each))
+    groups += alone(graph)
     joined = several_outputs(graph, types, grower, tops)
     return Enumeration([*groups, *joined], roots, cut, len(joined))
+
+
+def alone(graph: Graph) -> list[Group]:
+    """Nodes that are kernels by themselves, with all that they make."""
+    found = []
+    for index, node in enumerate(graph.nodes):
+        if may_be_kernel(graph, node):
+            first, *others = [name for name in node.outputs if name]
+            found.append(Group((index,), first, tuple(others)))
+    return found
 
 
 class Grower:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from graphs.ir import Graph, Node
 from graphs.operators import find
 from graphs.types import TensorType
+from runtime.codegen.c.recurrent import is_recurrent
 
 _NORMS = {"LayerNormalization": "LayerNorm", "RMSNormalization": "RMSNorm", "SimplifiedLayerNormalization": "RMSNorm",
           "SkipLayerNormalization": "residual + LayerNorm", "GroupNormalization": "GroupNorm",
@@ -162,6 +163,10 @@ def _product(seen: _Body) -> str:
     return "product" if seen.of("MatMul", "Gemm") else ""
 
 
+def _recurrent(seen: _Body) -> str:
+    return next((node.op for node in seen.graph.nodes if is_recurrent(node)), "")
+
+
 def _embedding(seen: _Body) -> str:
     tables = any(node.inputs[0] in seen.graph.inputs for node in seen.of("Gather"))
     return "embedding" if tables and not _loss(seen) else ""
@@ -177,4 +182,4 @@ def _loss(seen: _Body) -> str:
 
 
 _RULES: tuple[Callable[[_Body], str], ...] = (
-    _product, _loss, _embedding, _softmax, _norm, _gelu, _swiglu, _rotary, _batch_norm)
+    _recurrent, _product, _loss, _embedding, _softmax, _norm, _gelu, _swiglu, _rotary, _batch_norm)

@@ -151,7 +151,7 @@ def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, .
     plan = plan_of(body, shapes)
     made = plan.product
     if made is None:
-        return ()
+        return plan.recurrent.kind if plan.recurrent else ()
     operands = made.operands
     return (made.turned, type(operands.lanes), operands.image is None, bool(made.padding), made.then is None,
             plan.in_tiles)

@@ -284,7 +284,7 @@ def test_the_check_finds_a_planted_fault_of_the_engine(name: str, monkeypatch: p
     if family == "long":  # panels that were packed before
         plain = FusedKernel.__call__
         monkeypatch.setattr(FusedKernel, "__call__",
-                            lambda self, *arrays: plain(self, *arrays, packs=Packs(frozenset({1}))))
+                            lambda self, *arrays, **more: plain(self, *arrays, packs=Packs(frozenset({1})), **more))
     assert fault(kernel, shapes) is not None
 
 

@@ -24,6 +24,7 @@ from .lowering import Lowering, Values
 from .native import engine
 from .operands import operands_of
 from .pieces import grouped, pieces_of
+from .recurrent import Recurrent, recurrent_of
 from .stages import cuts
 from .text import FAULT, Writer
 from .tiles import Packs, Product, product_of
@@ -35,7 +36,8 @@ SHARE_BYTES = 1 << 19  # what each of several threads has to move at least
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call does: `before`, a product if there is one, then launches, on outputs of these shapes and dtypes."""
+    """What a call does: `before`, a product or a recurrent node if there is one, then launches, on outputs of these
+    shapes and dtypes."""
 
     launches: tuple[Launch, ...]
     outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
@@ -43,7 +45,8 @@ class Plan:
     product: Product | None = None
     rooms: tuple[int, ...] = ()  # bytes of what `before` and the product write, where that is no output
     before: tuple[Launch, ...] = ()
-    indexed: bool = False  # it reads by indices
+    indexed: bool = False  # it reads by indices, or up to lengths, which may be wrong
+    recurrent: Recurrent | None = None
 
     @property
     def text(self) -> str:
@@ -212,6 +215,8 @@ class Call:
         made = [each.step(few) for each in plan.before]
         if plan.product is not None:
             made.append(plan.product.step(addresses, threads, packs))
+        if plan.recurrent is not None:
+            made.append(plan.recurrent.step(addresses, threads, packs))
         made += [each.step(few) for each in plan.launches]
         ends = list(accumulate((lines(each) for each in plan.rooms), initial=0))
         memory = len(addresses) + len(plan.outputs) + 1 + len(plan.rooms)  # behind all arguments
@@ -235,13 +240,11 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
     values = Values.for_kernels(graph, shapes, strides or {})
     held = [name for name, each in graph.constants.items() if not each.size or each.facts.splat is None]
     place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs, FAULT])}
-    try:
-        made = _planned(values, dict(place), exact)  # it numbers a product's result as well
-    except NotFusable as reason:
-        found = _staged(graph, values, place, exact)
-        if found is None:
-            raise reason
-        made = found
+    recurrent = recurrent_of(values, place, place[FAULT], exact)
+    if recurrent is not None:
+        made = Plan((), _outputs(values), 0, indexed=recurrent.told, recurrent=recurrent)
+    else:
+        made = _lowered(graph, values, place, exact)
     written = sum(_bytes(values, name) for name in graph.outputs)
     read = [_bytes(values, name) for name in graph.inputs]
     if made.indexed:  # of a table it reads no more than it picks
@@ -249,8 +252,23 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
     return replace(made, moved=sum(read) + written)
 
 
+def _outputs(values: Values) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]:
+    return tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in values.graph.outputs)
+
+
+def _lowered(graph: Graph, values: Values, place: Mapping[str, int], exact: bool) -> Plan:
+    """A plan of expressions over loops, in two steps where one will not do."""
+    try:
+        return _planned(values, dict(place), exact)  # it numbers a product's result as well
+    except NotFusable as reason:
+        found = _staged(graph, values, place, exact)
+        if found is None:
+            raise reason
+        return found
+
+
 def _planned(values: Values, place: dict[str, int], exact: bool) -> Plan:
-    outputs = tuple((values.shapes[name], dtypes.numpy_dtype(values.dtypes[name])) for name in values.graph.outputs)
+    outputs = _outputs(values)
     pieces = pieces_of(values, exact)
     product, done, room = _product(values, pieces, place, exact)
     left = [piece for piece in pieces if piece is not done]

@@ -18,7 +18,7 @@ from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
-STEP_WORDS = 17
+STEP_WORDS = 18
 _SOURCES, _PRODUCT, _ARGUMENTS, _MEMORY = 1, 2, (3, 5, 7), 15  # among the words of a step
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
@@ -124,6 +124,15 @@ def workspace(size: int) -> np.ndarray:
 def first_line(memory: np.ndarray) -> int:
     """The address of the first whole line of a cache."""
     return -(-address_of(memory) // _ALIGNED) * _ALIGNED
+
+
+def panels(count: int) -> np.ndarray:
+    """Memory for so many floats, from the first line of a cache on: of vectors that lie in two lines half as many are
+    read in the same time."""
+    memory = workspace(count * 4)
+    start = first_line(memory) - address_of(memory)
+    found: np.ndarray = memory[start:start + count * 4].view(np.float32)
+    return found
 
 
 def lines(size: int) -> int:

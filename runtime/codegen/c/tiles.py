@@ -15,7 +15,7 @@ import numpy as np
 from graphs import dtypes
 
 from .laid import held_in, in_groups, is_moved_only, laid
-from .launch import NAME, Launch, Made, address_of, at, launch_of
+from .launch import NAME, Launch, Made, address_of, at, launch_of, panels
 from .lowering import Lowering, Values
 from .native import engine
 from .operands import Operands, operands_of
@@ -104,7 +104,7 @@ class Product:
         job = array("q", [
             0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k, address_of(table),
             each.left.row, each.left.column, each.right.row, each.right.column, each.step,
-            "a" in packed, "b" in packed, self.turned, bool(packed) and all(map(_is_plain, packed.values())),
+            "a" in packed, "b" in packed, self.turned, bool(packed) and all(map(is_plain, packed.values())),
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0, image.run if image else 0,
             at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
@@ -121,7 +121,8 @@ class Product:
                       image.groups * table.shape[1], image.channels, at(self.padding)]
             room += image.groups * image.elements * FLOAT
         sources = then.launch.pointers if then else array("q")
-        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images, 0, 0])
+        words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images,
+                            0, 0, 0])
         return Made(words, sources, (self, launch, job, table, packed), room)
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
@@ -133,7 +134,7 @@ class Product:
         own = tuple(dict.fromkeys(operand.batches))
         key = side, argument, operand.start, operand.row, operand.column, own, sizes
         if key not in packs.made:
-            room = np.empty(len(own) * one, np.float32)
+            room = panels(len(own) * one)
             for number, start in enumerate(own):
                 pack(addresses[argument] + (operand.start + start) * FLOAT, operand.row, operand.column, *sizes,
                      address_of(room) + number * one * FLOAT)
@@ -163,7 +164,8 @@ class Product:
         return [number[start] * self._block(side) for start in batches]
 
 
-def _is_plain(packed: np.ndarray) -> bool:
+def is_plain(packed: np.ndarray) -> bool:
+    """Whether panels are finite, with nothing subnormal."""
     return bool(engine().eg_is_plain(address_of(packed), packed.size))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from graphs.builder import Builder, Value
 from graphs.ir import Graph
+from runtime.fusion import Group, fuse
 
 from .harness import check, expected, needs_compiler
 
@@ -93,3 +94,10 @@ def test_few_launches_for_a_step(tmp_path: Path) -> None:
 def test_other_activations_are_left_to_numpy(tmp_path: Path) -> None:
     graph, feeds = build([("RNN", "", {"activations": ["Softsign"]})])
     check(graph, feeds, expected(graph, feeds, tmp_path), on_host=["RNN"])
+
+
+def test_a_fused_one_runs_as_its_node(tmp_path: Path) -> None:
+    """A kernel of the CPU by itself, with inputs that are absent."""
+    graph, feeds = build([CASES[3], CASES[8]])
+    groups = [Group((place,), node.outputs[0], node.outputs[1:]) for place, node in enumerate(graph.nodes)]
+    check(fuse(graph, groups), feeds, expected(graph, feeds, tmp_path))

@@ -6,7 +6,9 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
-from ..compiler import library
+from ...functions import FUNCTIONS, written
+from ...scalar import Scalar
+from ..compiler import READING, library
 
 HERE = Path(__file__).parent
 # Products are sums in an order of their own anyway: they may be contracted.
@@ -19,13 +21,13 @@ def engine() -> ctypes.CDLL:
     found = library("eg_engine", source(), *_FLAGS)
     found.eg_follow.restype = None
     found.eg_follow.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p]
-    for name in ("eg_height", "eg_width", "eg_lane", "eg_plan"):
+    for name in ("eg_height", "eg_width", "eg_lane", "eg_plan", "eg_plan_recurrent"):
         getattr(found, name).restype = ctypes.c_longlong
-    found.eg_plan.argtypes = [ctypes.c_void_p]
+    found.eg_plan.argtypes = found.eg_plan_recurrent.argtypes = [ctypes.c_void_p]
     found.eg_height.argtypes = [ctypes.c_longlong]
     found.eg_is_plain.restype = ctypes.c_longlong
     found.eg_is_plain.argtypes = [ctypes.c_void_p, ctypes.c_longlong]
-    for name in ("eg_pack_a", "eg_pack_b", "eg_pack_w"):
+    for name in ("eg_pack_a", "eg_pack_b", "eg_pack_w", "eg_pack_gates"):
         function = getattr(found, name)
         function.restype = None
         function.argtypes = [ctypes.c_void_p, *([ctypes.c_longlong] * 4), ctypes.c_void_p]
@@ -33,7 +35,8 @@ def engine() -> ctypes.CDLL:
 
 
 def source() -> str:
-    """The engine's text."""
-    names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "engine.c", "calls.c")
-    texts = [(HERE / name).read_text(encoding="utf-8") for name in names]
+    """The engine's text, below that of the functions that its gates and fused kernels have in common."""
+    names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "engine.c", "recurrent.h", "calls.c")
+    texts = [READING.read_text(encoding="utf-8"), written(FUNCTIONS["eg_sigmoid"], Scalar.of("float32")),
+             *((HERE / name).read_text(encoding="utf-8") for name in names)]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))

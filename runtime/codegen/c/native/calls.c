@@ -1,5 +1,6 @@
 // A call of a fused kernel in one go: its launches and products one after the other, on arguments at given addresses.
 #include "engine.c"
+#include "recurrent.h"
 
 // Whatever is the same in all calls is in templates. An argument's number of -1 means that the bytes are an address.
 typedef struct {
@@ -11,6 +12,7 @@ typedef struct {
   eg_index images, image_at, image_bytes, table_step, channels;  // where it is padded in the memory; words of the table
   const eg_padding* padding;
   eg_index memory, memory_at;  // its own, which begins at a line of the cache: argument, bytes into it
+  const eg_recurrent* recurrent;  // not NULL: that and no launch; `sources` are those of what it is given
 } eg_step;
 
 static void eg_bind(const eg_step* step, const eg_index* arguments, eg_launch* launch, eg_index* bases) {
@@ -42,6 +44,14 @@ static void eg_pad_plane(void* work, eg_index plane) {
 
 static void eg_pad(const eg_padded* job) { eg_parallel(eg_pad_plane, (void*)job, job->planes, job->threads); }
 
+static void eg_follow_recurrent(const eg_step* step, const eg_index* arguments, char* own) {
+  eg_recurrent job = *step->recurrent;
+  for (int which = 0; which < EG_ALL; ++which)
+    job.given[which] = eg_at(arguments, step->sources[2 * which], step->sources[2 * which + 1]);
+  job.memory = own;
+  eg_run_recurrent(&job);
+}
+
 static void eg_images(const eg_step* step, eg_product* job, char* room) {
   const char* const from = job->a;
   const eg_index* const table = job->table;
@@ -61,6 +71,10 @@ void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments) 
     eg_index bases[EG_MOST_POINTERS];
     eg_launch launch;
     char* const own = (char*)arguments[step->memory] + step->memory_at;
+    if (step->recurrent) {
+      eg_follow_recurrent(step, arguments, own);
+      continue;
+    }
     if (step->launch) eg_bind(step, arguments, &launch, bases);
     if (!step->product) {
       launch.memory = own;
