@@ -8,8 +8,8 @@ enum { EG_RNN, EG_GRU, EG_LATE_GRU, EG_LSTM };       // late: the reset gate mul
 enum { EG_SIGMOID, EG_TANH, EG_RELU };
 enum { EG_X, EG_W, EG_R, EG_BIAS, EG_LENGTHS, EG_H0, EG_C0, EG_PEEPHOLES, EG_Y, EG_LAST_H, EG_LAST_C, EG_TOLD, EG_ALL };
 #define EG_FEW 3                  // sequences that are computed without a product like others
-#define EG_PROJECTED (1 << 18)    // bytes of projected inputs: an eighth of a second-level cache of 2 MiB
-#define EG_LEAST_ROWS (4 * EG_MR) // that are projected at a time
+#define EG_PROJECTED (1 << 16)    // bytes of projected inputs
+#define EG_LEAST_ROWS (2 * EG_MR) // that are projected at a time, at least
 #define EG_LEAST_SEQUENCES 4      // of a part of a batch
 
 typedef struct {
