@@ -158,10 +158,13 @@ def _step(fusion: Fusion, before: Graph, after: Graph, where: list[str], context
     meaning = f"{counted(len(fusion.operators), 'node')} run as one kernel ({fusion.label}), in " \
               f"{counted(fusion.count, 'place')}."
     row = journaling.step(RULE, meaning, before, after, where, "exact" if exact else "rounding")
-    work = graph_roofline(fusion.body, {}, context.costs.peaks(), context.costs.overhead().launch)
+    body = fusion.body
+    whole = fuse(body, [Group(tuple(range(len(body.nodes))), body.outputs[0], tuple(body.outputs[1:]))])
+    apart, work = (graph_roofline(each, {}, context.costs.peaks(), context.costs.overhead().launch)
+                   for each in (body, whole))
     assert context.explorer is not None
     kernel = context.explorer.trials.text(fusion.body, exact, fusion.variant)
     row["kind"] = journaling.FUSION
     row["fusion"] = {**fusion.to_dict(), "gain_seconds": fusion.unfused - fusion.fused, "kernel": kernel,
-                     "intensity": {"before": work.traffic_intensity, "after": work.intensity}}
+                     "intensity": {"before": apart.traffic_intensity, "after": work.traffic_intensity}}
     return row

@@ -23,7 +23,7 @@ from .stepcosts import SUM_OF_TIMES, Total
 
 GAIN_NOTE = ("seconds of a place, its nodes one by one and its kernel timed in turns, as the machine was then, each "
              "finding data where the other left them; `predicted` and the costs of the trace sum up nodes timed alone, "
-             "their data in the caches, scaled to the quiet machine, and are the smaller gain as a rule")
+             "their data in the caches, scaled to the quiet machine: another number, larger or smaller")
 NOT_PRICED = "neither the search nor the trace priced this graph"
 
 

@@ -17,6 +17,7 @@ import onnx.helper
 
 from graphs import dims
 from graphs.constants import Constant
+from graphs.errors import ExecutionFailed
 from graphs.ir import FUSED_VERSION, Graph, Node, is_fused
 from graphs.operators import RUNTIME, find, is_pure
 from graphs.text import print_graph
@@ -224,18 +225,22 @@ def prepare_fused(node: Node, context: Context) -> NodeFunction:
     assert isinstance(body, Graph)
     # Nodes of a body are no nodes of the model: none of them is replaced.
     inner = replace(context, hooks=replace(context.hooks, function=None))
-    return fused_function(body, bool(node.attrs.get(EXACT)), inner, node.inputs)
+    return fused_function(body, bool(node.attrs.get(EXACT)), inner, node.inputs, node.label)
 
 
-def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[str]) -> NodeFunction:
+def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[str], label: str = "") -> NodeFunction:
     """A body as one kernel, or node by node where there is none. `names` are what its inputs are called around it:
-    constants of the model are packed for products once."""
+    constants of the model are packed for products once. `label`: of the node, which errors name."""
     slow: list[Program] = []
 
     def by_nodes(values: Values) -> Values:
         if not slow:
             slow.append(Program(body, context))
-        return slow[0].run(values)
+        try:
+            return slow[0].run(values)
+        except ExecutionFailed as error:  # names of a body tell nobody where it is
+            raise ExecutionFailed(f"{error.where} in {label}" if label else error.where, error.found,
+                                  error.fix) from error
 
     if context.hooks != Hooks() or unavailable() is not None:
         return by_nodes

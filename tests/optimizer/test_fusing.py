@@ -200,3 +200,17 @@ def test_a_session_whose_later_runs_differ_is_told(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(noted.Notes, "_keep_what_is_left", lambda notes: None)
     if unavailable() is None:
         assert "output 'v' of run 3" in unsteady(fused, context)
+
+
+@needs_compiler
+def test_intensity_of_a_look_up_counts_what_is_picked(tmp_path: Path) -> None:
+    """It is the same table before and after: bytes of the whole would make the fusion look idle."""
+    graph = parse_graph("""graph "g" opset 18 (i: int64[n, 32], t: float32[30000, 256]) -> (y) {
+      e = Gather(t, i)
+      a = Mul(e, e)
+      b = Exp(a)
+      y = ReduceSum(b, axes=[-1])
+    }""")
+    found = optimize(graph, target="egraft:cpu", threads=1, dims={"n": [16]}, timings=str(tmp_path / "timings.db"))
+    steps = [step["fusion"]["intensity"] for step in found.trace.steps if "fusion" in step]
+    assert steps and all(each["after"] >= each["before"] for each in steps)
