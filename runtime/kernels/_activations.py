@@ -14,10 +14,11 @@ KERNELS, kernel = rows()
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)) without overflow and with full relative precision on both sides."""
-    power = np.asarray(np.exp(-np.abs(x)))
+    power = np.asarray(np.abs(x))
+    np.exp(np.negative(power, out=power), out=power)
     below = 1 + power
     np.copyto(power, 1, where=x >= 0)
-    return power / below
+    return np.divide(power, below, out=power)
 
 
 def softplus(x: np.ndarray) -> np.ndarray:

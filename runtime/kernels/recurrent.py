@@ -104,6 +104,7 @@ def _scan(x: np.ndarray, weights: np.ndarray, bias: np.ndarray, states: tuple[np
             live = (step < lengths)[:, None]
             outputs[step] = np.where(live, new[0], 0)
             states = tuple(np.where(live, after, before) for after, before in zip(new, states))
+        del projected, each  # before the next are made
     return states
 
 
