@@ -151,8 +151,8 @@ def _prepare(inputs: Arrays) -> tuple[int, np.ndarray, np.ndarray, int]:
     assert r is not None
     wide = widen(r)
     directions, width, hidden = wide.shape
-    both = np.zeros((directions, 2, width), wide.dtype) if bias is None else widen(bias).reshape(directions, 2, width)
-    return hidden, wide, both, directions
+    nothing = np.broadcast_to(np.zeros((), wide.dtype), (directions, 2, width))
+    return hidden, wide, nothing if bias is None else widen(bias).reshape(directions, 2, width), directions
 
 
 @kernel("RNN")
