@@ -56,24 +56,27 @@ def share_text(value: object) -> str:
     return f"{100 * value:.1f} %" if isinstance(value, int | float) else "" if value is None else str(value)
 
 
-def device_text(value: object) -> str:
-    """A fingerprint of a device in words."""
+def _fields(value: object) -> dict[str, Any] | None:
+    """What a fingerprint's text holds; None where it is no such text."""
     try:
         found = json.loads(str(value))
     except json.JSONDecodeError:
-        return str(value)
-    if not isinstance(found, dict):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def device_text(value: object) -> str:
+    """A fingerprint of a device in words."""
+    found = _fields(value)
+    if found is None:
         return str(value)
     return ", ".join(f"{name} {text}" for name, text in found.items() if text and name != "instructions")
 
 
 def device_words(value: object) -> str:
     """What tells devices apart at a glance, of a fingerprint's text: the processor or GPU, its cores, libraries."""
-    try:
-        found = json.loads(str(value))
-    except json.JSONDecodeError:
-        return str(value)
-    if not isinstance(found, dict):
+    found = _fields(value)
+    if found is None:
         return str(value)
     cores = [] if found.get("gpu") or not found.get("cores") else [counted(found["cores"], "core")]
     libraries = [f"{name} {found[name]}" for name in ("driver", "onnxruntime", "cupy", "numpy") if found.get(name)]
