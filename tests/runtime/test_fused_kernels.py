@@ -209,6 +209,20 @@ def test_what_has_no_kernel_says_why(nodes: str, reason: str) -> None:
         plan_of(graph, {name: graph.type_of(name).shape for name in graph.inputs})  # type: ignore[union-attr, misc]
 
 
+@pytest.mark.parametrize("length", [1, 5, 16, 19, 31, 47])
+def test_rows_of_any_length(length: int) -> None:
+    graph = parse_graph(f'graph "g" opset 23 (x: float32[6, {length}], m: float32[{length}]) -> (y) {{\n'
+                        "s = Add(x, m)\ny = Softmax(s)\n}")
+    x, m = (np.random.default_rng(length).standard_normal(shape).astype(np.float32) for shape in ((6, length), length))
+    x[1, -1], x[2, :], x[2, -1], x[4, -1] = np.nan, -np.inf, 0.0, 80.0
+    s = x.astype(float) + m
+    want = np.exp(s - s.max(-1, keepdims=True))
+    room = np.full((8, length), 7.0, np.float32)
+    (got,) = FusedKernel(graph)(x, m, out=[room[1:7]])
+    np.testing.assert_allclose(got, want / want.sum(-1, keepdims=True), rtol=1e-5, atol=1e-12)
+    assert np.shares_memory(got, room) and (room[[0, 7]] == 7).all()
+
+
 def test_no_kernel_goes_outside_of_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, shapes = graph_of("backwards")
     monkeypatch.setattr(movement, "slice_range", lambda size, start, end, step: range(size, 0, step))

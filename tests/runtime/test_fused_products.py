@@ -210,6 +210,18 @@ def test_convolutions_of_any_shape(size: tuple[int, int], channels: tuple[int, i
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("size", [4, 16, 32])
+@pytest.mark.parametrize("windows", [(3, 14), (2, 16), (5, 33)])
+@pytest.mark.parametrize("maps", [5, 70])
+def test_patches(size: int, windows: tuple[int, int], maps: int) -> None:
+    shapes = {"x": (2, 3, windows[0] * size, windows[1] * size), "w": (maps, 3, size, size)}
+    graph = graph_of(shapes, f"y = Conv(x, w, strides=[{size}, {size}])")
+    x, w = numbers(graph, shapes)
+    attrs = {"strides": [size, size], "dilations": [1, 1], "pads": [0, 0, 0, 0]}
+    for threads in (1, 3):
+        np.testing.assert_allclose(FusedKernel(graph)(x, w, threads=threads)[0], convolution(x, w, attrs, 1), atol=5e-4)
+
+
 def test_a_convolution_of_several_tiles() -> None:
     shapes = {"x": (1, 40, 61, 67), "w": (70, 40, 3, 3)}
     graph = graph_of(shapes, "q = Conv(x, w, pads=[1, 1, 1, 1]); y = Relu(q)")

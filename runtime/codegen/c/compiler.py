@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,8 @@ FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapp
 _TESTED = "int main(void) { return 0; }\n"
 SECONDS = 60  # a compiler that takes longer for one kernel hangs
 MOST_TEXT = 2000
+_INNER = re.compile(r"^(EG_INNER|EG_BLOCK_INNER)\(")
+_LAST = "EG_INNER_END"
 
 Function = Callable[[int, int], None]  # addresses of the array of pointers and of the array of sizes
 
@@ -100,11 +103,31 @@ def compiled(name: str, text: str, exact: bool) -> Function:
 
     `exact`: exp, tanh and erf are those of C's library.
     """
-    source = f"{'#define EG_EXACT 1' if exact else ''}\n{_reading()}\n{text}"
+    source = f"{'#define EG_EXACT 1' if exact else ''}\n{_reading()}\n{with_rests(text)}"
     function = getattr(library(name, source), name)
     function.restype = None
     function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     return function  # type: ignore[no-any-return]
+
+
+def with_rests(text: str) -> str:
+    """The text with each innermost loop that is inside of another one in two parts: whole vectors, and the rest as one
+    vector (`reading.h`)."""
+    made: list[str] = []
+    depth = 0
+    lines = text.split("\n")
+    for place, line in enumerate(lines):
+        if line.startswith(("EG_OVER(", "EG_BLOCKS(")):
+            depth += 1
+        elif line == "EG_END":
+            depth -= 1
+        made.append(line)
+        if depth and line == _LAST:
+            first = max(at for at in range(place) if _INNER.match(lines[at]))
+            inside, length = lines[first + 1:place], place - first + 1
+            made[-length] = _INNER.sub(r"\1_WHOLE(", lines[first])
+            made += [_INNER.sub(r"\1_REST(", lines[first]), *inside, "EG_REST_END"]
+    return "\n".join(made)
 
 
 def library(name: str, source: str, *more: str) -> ctypes.CDLL:

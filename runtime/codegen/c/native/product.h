@@ -50,14 +50,14 @@ typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
 #endif
 
 // `next` is what is needed after this: it comes into the second-level cache meanwhile, `stride` bytes a step.
-EG_INLINE void eg_block(const int rows, eg_index height, eg_index depth, const float* restrict a,
+EG_INLINE void eg_block(const int rows, const int vectors, eg_index height, eg_index depth, const float* restrict a,
                         const float* restrict b, float* restrict c, eg_index step, int add, const char* next,
                         eg_index stride) {
   eg_vector sums[EG_MR][EG_NV];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j) {
+    for (int j = 0; j < vectors; ++j) {
       sums[i][j] = (eg_vector){0};
       __builtin_prefetch(c + i * step + j * EG_VL, 1);
     }
@@ -66,14 +66,14 @@ EG_INLINE void eg_block(const int rows, eg_index height, eg_index depth, const f
     __builtin_prefetch(next, 0, 2);
     __builtin_prefetch(a + EG_AHEAD * height);
 #pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j) __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
+    for (int j = 0; j < vectors; ++j) __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
     eg_vector right[EG_NV];
 #pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j) right[j] = *(const eg_vector*)(b + j * EG_VL);
+    for (int j = 0; j < vectors; ++j) right[j] = *(const eg_vector*)(b + j * EG_VL);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-      for (int j = 0; j < EG_NV; ++j) sums[i][j] += a[i] * right[j];
+      for (int j = 0; j < vectors; ++j) sums[i][j] += a[i] * right[j];
     a += height;
     b += EG_NR;
     next += stride;
@@ -81,7 +81,7 @@ EG_INLINE void eg_block(const int rows, eg_index height, eg_index depth, const f
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j) {
+    for (int j = 0; j < vectors; ++j) {
       eg_vector* const to = (eg_vector*)(c + i * step + j * EG_VL);
       if (add) sums[i][j] += *to;
       *to = sums[i][j];
@@ -91,7 +91,11 @@ EG_INLINE void eg_block(const int rows, eg_index height, eg_index depth, const f
 #define EG_ROWS_OF(rows)                                                                                       \
   static void eg_block_##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,      \
                               eg_index step, int add, const char* next, eg_index stride) {                    \
-    eg_block(rows, height, depth, a, b, c, step, add, next, stride);                                          \
+    eg_block(rows, EG_NV, height, depth, a, b, c, step, add, next, stride);                                   \
+  }                                                                                                           \
+  static void eg_narrow_##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,     \
+                               eg_index step, int add, const char* next, eg_index stride) {                   \
+    eg_block(rows, 1, height, depth, a, b, c, step, add, next, stride);                                       \
   }
 EG_ROWS_OF(1) EG_ROWS_OF(2) EG_ROWS_OF(3) EG_ROWS_OF(4)
 #if EG_MR > 4
@@ -105,18 +109,21 @@ EG_ROWS_OF(9) EG_ROWS_OF(10) EG_ROWS_OF(11) EG_ROWS_OF(12) EG_ROWS_OF(13) EG_ROW
 #endif
 typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, int, const char*,
                           eg_index);
-static const eg_blocks eg_block_of[EG_MR + 1] = {
-    0, eg_block_1, eg_block_2, eg_block_3, eg_block_4,
-#if EG_MR > 4
-    eg_block_5, eg_block_6,
-#endif
-#if EG_MR > 6
-    eg_block_7, eg_block_8,
-#endif
 #if EG_MR > 8
-    eg_block_9, eg_block_10, eg_block_11, eg_block_12, eg_block_13, eg_block_14,
+#define EG_ALL_ROWS(name)                                                                                       \
+  name(1), name(2), name(3), name(4), name(5), name(6), name(7), name(8), name(9), name(10), name(11), name(12), \
+      name(13), name(14)
+#elif EG_MR > 6
+#define EG_ALL_ROWS(name) name(1), name(2), name(3), name(4), name(5), name(6), name(7), name(8)
+#elif EG_MR > 4
+#define EG_ALL_ROWS(name) name(1), name(2), name(3), name(4), name(5), name(6)
+#else
+#define EG_ALL_ROWS(name) name(1), name(2), name(3), name(4)
 #endif
-};
+#define EG_WIDE_BLOCK(rows) eg_block_##rows
+#define EG_NARROW_BLOCK(rows) eg_narrow_##rows
+// By rows: all columns of a panel, and no more than a vector of them.
+static const eg_blocks eg_block_of[2][EG_MR + 1] = {{0, EG_ALL_ROWS(EG_WIDE_BLOCK)}, {0, EG_ALL_ROWS(EG_NARROW_BLOCK)}};
 
 // Some rows and columns of a product, for rows [first, first + depth) of B: `b` is one panel, from there on. `next` is
 // the panel after it where that has to come from memory. `lifted`: of B times 2^64 the product is added.
@@ -126,22 +133,23 @@ static void eg_panel(const float* a, eg_index height, eg_index m, eg_index k, eg
   const char* ahead = (const char*)(next ? next : b);
   for (eg_index row = 0; row < m; row += height, ahead += depth * stride) {
     const eg_index rows = m - row < height ? m - row : height;
+    const eg_blocks block = eg_block_of[columns <= EG_VL][rows];
     const float* const from = a + row * k + first * height;
     float* const to = c + row * step;
     if (columns == EG_NR && !lifted) {
-      eg_block_of[rows](height, depth, from, b, to, step, add, ahead, stride);
+      eg_block_of[0][rows](height, depth, from, b, to, step, add, ahead, stride);
       continue;
     }
     float whole[EG_MR * EG_NR] __attribute__((aligned(64)));
     if (lifted) {
-      eg_block_of[rows](height, depth, from, b, whole, EG_NR, 0, ahead, stride);
+      block(height, depth, from, b, whole, EG_NR, 0, ahead, stride);
       for (eg_index i = 0; i < rows; ++i)
         for (eg_index j = 0; j < columns; ++j) to[i * step + j] += whole[i * EG_NR + j] * 0x1p-64f;
       continue;
     }
     if (add)
       for (eg_index i = 0; i < rows; ++i) memcpy(whole + i * EG_NR, to + i * step, columns * sizeof(float));
-    eg_block_of[rows](height, depth, from, b, whole, EG_NR, add, ahead, stride);
+    block(height, depth, from, b, whole, EG_NR, add, ahead, stride);
     for (eg_index i = 0; i < rows; ++i) memcpy(to + i * step, whole + i * EG_NR, columns * sizeof(float));
   }
 }
@@ -169,20 +177,20 @@ static void eg_turned(const float* from, eg_index from_step, eg_index rows, eg_i
     for (eg_index row = 0; row < width; row += EG_VL) {
       eg_vector v[EG_VL];
       const eg_index high = width - row < EG_VL ? width - row : EG_VL;
+#pragma GCC unroll 16
       for (eg_index i = 0; i < EG_VL; ++i)
-        if (row + i < rows)
-          v[i] = *(const eg_vector*)(from + (row + i) * from_step + first);
-        else
-          v[i] = (eg_vector){0};
+        v[i] = row + i < rows ? *(const eg_vector*)(from + (row + i) * from_step + first) : (eg_vector){0};
       eg_turn(v);
-      for (eg_index p = 0; p < EG_VL; ++p) {
-        float* const place = to + (first + p) * to_step + row;
-        // What a whole vector writes too much is overwritten by the next one.
-        if (high == EG_VL || (width < EG_VL && to_step == width && (first + p) * width + EG_VL <= columns * width))
-          *(eg_vector*)place = v[p];
+      float* const place = to + first * to_step + row;
+      // What a whole vector writes too much is overwritten by the next one: the last ones are written as they are.
+      eg_index whole = high == EG_VL ? EG_VL : 0;
+      if (width < EG_VL && to_step == width) whole = eg_least((columns * width - EG_VL) / width + 1 - first, EG_VL);
+#pragma GCC unroll 16
+      for (eg_index p = 0; p < EG_VL; ++p)
+        if (p < whole)
+          *(eg_vector*)(place + p * to_step) = v[p];
         else
-          memcpy(place, &v[p], high * sizeof(float));
-      }
+          memcpy(place + p * to_step, &v[p], high * sizeof(float));
     }
   for (eg_index i = 0; i < width; ++i)
     for (eg_index p = first; p < columns; ++p) to[p * to_step + i] = i < rows ? from[i * from_step + p] : 0.0f;
