@@ -157,5 +157,5 @@ def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, .
     if made is None:
         return plan.recurrent.kind if plan.recurrent else ()
     operands = made.operands
-    return (made.turned, type(operands.lanes), operands.image is None, bool(made.padding), made.then is None,
-            plan.in_tiles)
+    return (made.turned, made.transformed is None, type(operands.lanes), operands.image is None, bool(made.padding),
+            made.then is None, plan.in_tiles)

@@ -22,14 +22,16 @@ from graphs.ir import Graph
 from graphs.types import TensorType
 from runtime.constraints import constraints
 from runtime.execute import Context
+from runtime.fusion import constant_inputs
 from runtime.program import Program
 
 from .fused import FusedKernel
 from .lowering import Values
+from .tiles import Packs
 
 LIMIT = 16
 _SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 300.0, -300.0, 1.0, -1.0, 88.0, -104.0)
-_EVERY = 3  # of special rounds every such element is special
+_EVERY, _RARELY = 3, 50  # of special rounds every such element is special
 _MOVES = 3
 _IGNORED = 0.2  # of labels
 LENGTHS = ".sequence_lens"  # how the roles of inputs end that say how long sequences are
@@ -79,7 +81,7 @@ def _called(kernel: Checked, arrays: Sequence[np.ndarray]) -> Sequence[Any]:
         return kernel(*arrays)
     out = [np.full(prod(shape) * dtype.itemsize, 0xFF, np.uint8).view(dtype).reshape(shape)
            for shape, dtype in kernel.plan(*arrays).outputs]
-    return kernel(*arrays, out=out)
+    return kernel(*arrays, packs=Packs(constant_inputs(kernel.graph)), out=out)  # constants as sessions give them
 
 
 class Yardstick:
@@ -106,10 +108,15 @@ class Yardstick:
 
 
 def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Values of the inputs: any sign, positive, small integers as floats (ties, zeros), and special ones."""
+    """Values of the inputs: any sign, positive, small integers as floats (ties, zeros), and special ones: many,
+    and a few beside weights that are not."""
     rng = np.random.default_rng(seed)
     limited = constraints(Values.of(graph, shapes, {}).graph)
     ignored = _ignored(graph)
+    often = {"special values": _EVERY}
+    if any(node.op == "Conv" for node in graph.nodes):  # which may compute parts of the image in another way
+        often["few special values"] = _RARELY
+    fixed = {graph.inputs[place] for place in constant_inputs(graph)}
 
     def each(kind: str, name: str) -> np.ndarray:
         type_ = graph.type_of(name)
@@ -129,12 +136,12 @@ def draws(graph: Graph, shapes: Mapping[str, Sequence[int]], seed: int = 0) -> I
             values = np.abs(values) + 0.01
         if kind == "integers":
             values = np.rint(2 * values)
-        if kind == "special values":
-            chosen = rng.integers(0, _EVERY, shape) == 0
+        if kind in often and not (kind == "few special values" and name in fixed):
+            chosen = rng.integers(0, often[kind], shape) == 0
             values = np.where(chosen, rng.choice(np.array(_SPECIAL), shape), values)
         return np.asarray(values).astype(dtype)
 
-    for kind in ("normal values", "positive values", "integers", "special values"):
+    for kind in ("normal values", "positive values", "integers", *often):
         with np.errstate(all="ignore"):
             yield kind, [each(kind, name) for name in graph.inputs]
 

@@ -16,6 +16,8 @@ from .. import address
 from .lanes import RESIZED, Lanes, Resized, of_convolution, of_pool, of_resize
 from .lowering import Lowering, Values
 from .views import Cut, Domain, NotFusable, Refine
+from .winograd import Winograd
+from .winograd import of_convolution as in_squares
 
 MOST_POSITIONS = 1 << 22  # of a convolution's result, for each of which the place in the image is kept
 POOLS = frozenset({"MaxPool", "AveragePool"})
@@ -72,6 +74,7 @@ class Operands:
     step: int
     image: Image | None = None
     lanes: Lanes | Resized | None = None
+    winograd: Winograd | None = None  # how the convolution of the image may be computed, with constant weights
 
     def exchanged(self) -> Operands:
         """The same sums with B^T as A and A^T as B, where C is turned around."""
@@ -230,7 +233,8 @@ def _conv(values: Values, node: Node) -> Operands:
     return Operands(
         Operand(w, start_w, depth, 1, tuple(g * maps * depth for _, g in batches)),
         Operand(x, start_x, 0, 0, tuple((b * shape[1] + g * weights[1]) * plane for b, g in batches)),
-        maps, n, depth, tuple((b * group + g) * maps * n for b, g in batches), n, image)
+        maps, n, depth, tuple((b * group + g) * maps * n for b, g in batches), n, image,
+        winograd=in_squares(node, weights, shape[2:], image.begins, whole[2:]))
 
 
 def _planes(values: Values, node: Node) -> Operands:

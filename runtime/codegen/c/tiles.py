@@ -66,6 +66,9 @@ class Product:
     """A product as a step of a plan. `target` is the argument that it is written to."""
 
     def __init__(self, operands: Operands, place: Mapping[str, int], target: int, then: Then | None) -> None:
+        self.transformed: Product | None = None  # the same with constant weights
+        if operands.image and operands.winograd and not (then and then.whole_rows):
+            self.transformed = Product(replace(operands, image=None), place, target, then)
         # The image of a convolution with few positions is A: its maps fill whole vectors, and weights are read once.
         self.turned = operands.image is not None and operands.m > operands.n and not (then and then.whole_rows)
         if self.turned:
@@ -81,7 +84,7 @@ class Product:
                 operands = replace(operands, left=replace(operands.left, batches=starts))
         self.operands, self.target, self.then = operands, target, then
         self.left, self.right = place[operands.left.tensor], place[operands.right.tensor]
-        self.image = self.right if operands.lanes else None
+        self.image = self.right if operands.lanes or operands.winograd else None
         if operands.image is not None:
             self.image = self.left if self.turned else self.right
         self.lanes = array("q", operands.lanes.words() if operands.lanes else ())
@@ -94,6 +97,10 @@ class Product:
 
     def step(self, addresses: Sequence[int], threads: int, packs: Packs) -> Made:
         """As a step of a call. `addresses` of the arguments: of those that `packs` calls fixed they stay."""
+        if self.transformed is not None and self.transformed.left in packs.fixed:
+            sums = self.transformed._packed("a", packs, addresses)
+            if is_plain(sums):
+                return self.transformed.step(addresses, threads, packs)
         each, image, then = self.operands, self.operands.image, self.then
         alone = image is not None and self.turned and bool(self.padding)  # one image at a time
         packed = {side: self._packed(side, packs, addresses) for side, place in (("a", self.left), ("b", self.right))
@@ -101,6 +108,9 @@ class Product:
         threads = max(1, min(threads, each.work // THREAD_WORK))
         table = self._table("a" in packed, "b" in packed)
         launch = then.launch.template() if then else None
+        squares = array("q")  # an `eg_winograd`
+        if image is None and each.winograd:
+            squares.extend(each.winograd.words(addresses[self.left] + each.left.start * FLOAT))
         job = array("q", [
             0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k, address_of(table),
             each.left.row, each.left.column, each.right.row, each.right.column, each.step,
@@ -108,9 +118,9 @@ class Product:
             address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
             image.elements if image else 0, image.run if image else 0,
             at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
-            bool(then and then.whole_rows), at(launch) if launch else 0, at(then.rows) if then else 0,
-            at(then.columns) if then else 0, then.row_size if then else -1, then.column_size if then else -1,
-            threads, *_PLANNED])
+            at(squares) if squares else 0, bool(then and then.whole_rows), at(launch) if launch else 0,
+            at(then.rows) if then else 0, at(then.columns) if then else 0, then.row_size if then else -1,
+            then.column_size if then else -1, threads, *_PLANNED])
         room = int(engine().eg_plan(at(job))) * threads
         sides: list[int] = []
         for side, place, operand in (("a", self.left, each.left), ("b", self.right, each.right)):
@@ -123,16 +133,16 @@ class Product:
         sources = then.launch.pointers if then else array("q")
         words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images,
                             0, 0, 0])
-        return Made(words, sources, (self, launch, job, table, packed), room)
+        return Made(words, sources, (self, launch, job, table, packed, squares), room)
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
         """Panels of A or B, one after the other for each batch that has its own."""
         each, one = self.operands, self._block(side)
         operand, argument = (each.left, self.left) if side == "a" else (each.right, self.right)
         sizes = (each.m, each.k) if side == "a" else (each.k, each.n)
-        pack = getattr(engine(), "eg_pack_w" if each.lanes else f"eg_pack_{side}")
+        pack = getattr(engine(), f"eg_pack_{self._layout(side)}")
         own = tuple(dict.fromkeys(operand.batches))
-        key = side, argument, operand.start, operand.row, operand.column, own, sizes
+        key = self._layout(side), argument, operand.start, operand.row, operand.column, own, sizes
         if key not in packs.made:
             room = panels(len(own) * one)
             for number, start in enumerate(own):
@@ -141,9 +151,17 @@ class Product:
             packs.made[key] = room
         return packs.made[key]
 
+    def _layout(self, side: str) -> str:
+        """How A or B is packed: the end of the name of the function that does it."""
+        if self.operands.lanes:
+            return "w"
+        return "t" if self.operands.winograd and self.operands.image is None else side
+
     def _block(self, side: str) -> int:
         """Elements of one packed A or B."""
         each = self.operands
+        if each.winograd and each.image is None:
+            return each.winograd.packed(each.m, engine().eg_width(), engine().eg_lane())
         height = engine().eg_lane() if each.lanes else engine().eg_height(each.m)
         size, unit = (each.m, height) if side == "a" else (each.n, engine().eg_width())
         return -(-size // unit) * unit * each.k

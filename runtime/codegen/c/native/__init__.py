@@ -27,7 +27,7 @@ def engine() -> ctypes.CDLL:
     found.eg_height.argtypes = [ctypes.c_longlong]
     found.eg_is_plain.restype = ctypes.c_longlong
     found.eg_is_plain.argtypes = [ctypes.c_void_p, ctypes.c_longlong]
-    for name in ("eg_pack_a", "eg_pack_b", "eg_pack_w", "eg_pack_gates"):
+    for name in ("eg_pack_a", "eg_pack_b", "eg_pack_w", "eg_pack_t", "eg_pack_gates"):
         function = getattr(found, name)
         function.restype = None
         function.argtypes = [ctypes.c_void_p, *([ctypes.c_longlong] * 4), ctypes.c_void_p]
@@ -36,7 +36,8 @@ def engine() -> ctypes.CDLL:
 
 def source() -> str:
     """The engine's text, below that of the functions that its gates and fused kernels have in common."""
-    names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "engine.c", "recurrent.h", "calls.c")
+    names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "winograd.h", "engine.c", "recurrent.h",
+             "calls.c")
     texts = [READING.read_text(encoding="utf-8"), written(FUNCTIONS["eg_sigmoid"], Scalar.of("float32")),
              *((HERE / name).read_text(encoding="utf-8") for name in names)]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))

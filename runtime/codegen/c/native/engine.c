@@ -4,6 +4,7 @@
 #include "lanes.h"
 #include "subnormal.h"
 #include "padding.h"
+#include "winograd.h"
 
 // A fused kernel (`reading.h`) and what it is called with. Pointers whose source is -1 are row buffers: their `base` is
 // the place in a thread's room.
@@ -64,6 +65,7 @@ typedef struct {
   eg_index run;                                        // positions that follow each other
   const eg_padding* padding;                           // what each tile does to its part of b before, or NULL
   const eg_lanes* lanes;  // not NULL: row m of C are windows over plane m of b, row m of A their weights
+  const eg_winograd* winograd;  // not NULL: A are the sums of weights that it needs
   eg_index whole_rows;                                 // the kernel needs all columns at once
   const eg_launch* then;                               // or NULL
   const eg_index *row_steps, *column_steps;            // bytes of its pointers for a row, a column
@@ -79,32 +81,6 @@ typedef struct {
 eg_index eg_height(eg_index m) { return m ? eg_parts_of(m, eg_parts_of(m, EG_MR)) : 1; }
 eg_index eg_width(void) { return EG_NR; }
 eg_index eg_lane(void) { return EG_VL; }
-
-// `count` rows or columns out of an image, `width` places for each k: runs of positions that follow each other there
-// are copied as whole vectors, what such a copy writes too much is overwritten by the next run or k.
-EG_INLINE void eg_gather(const int vectors, const float* image, eg_index elements, const eg_index* places,
-                         const eg_index* positions, eg_index depth, eg_index count, eg_index width, float* to) {
-  eg_index starts[EG_NR], runs = 0;
-  for (eg_index j = 0; j < count; ++j)
-    if (!j || positions[j] != positions[j - 1] + 1) starts[runs++] = j;
-  const int whole = runs * 4 <= count || runs == 1;
-  const eg_index furthest = positions[count - 1] + EG_NR;  // positions ascend
-  for (eg_index p = 0; p < depth; ++p, to += width) {
-    const float* const from = image + places[p];
-    if (whole && places[p] + furthest <= elements) {
-      for (eg_index run = 0; run < runs; ++run) {
-        const float* const source = from + positions[starts[run]];
-        float* const target = to + starts[run];
-#pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v)
-          *(eg_vector*)(target + v * EG_VL) = *(const eg_vector*)(source + v * EG_VL);
-      }
-    } else {
-      for (eg_index j = 0; j < count; ++j) to[j] = from[positions[j]];
-    }
-    for (eg_index j = count; j < width; ++j) to[j] = 0.0f;
-  }
-}
 
 // A part of C that one thread computes: where it is, and what it is made of.
 typedef struct {
@@ -305,7 +281,10 @@ static void eg_windows(const eg_product* job, const eg_tile* tile) {
 }
 
 static void eg_products(const eg_product* job, const eg_tile* tile) {
-  if (job->lanes)
+  if (job->winograd)
+    eg_transformed(job->winograd, tile->b, (const float*)job->a, tile->row, tile->rows, tile->column, tile->columns,
+                   tile->c, tile->step, (float*)eg_own(job, 0), job->m);
+  else if (job->lanes)
     eg_windows(job, tile);
   else if (eg_is_direct(job))
     eg_direct(job, tile);
@@ -319,7 +298,7 @@ static void eg_multiplied(const eg_product* job, eg_tile* tile) {
   tile->subnormal = NULL;
   tile->again = 0;
   const int looks = job->plain || (!job->a_packed && !job->b_packed);
-  if (looks && !job->lanes && !eg_is_direct(job)) {
+  if (looks && !job->lanes && !job->winograd && !eg_is_direct(job)) {
     tile->subnormal = subnormal;
     eg_products(job, tile);
     if (!subnormal[EG_LEFT] && !subnormal[EG_RIGHT]) return;
@@ -399,6 +378,30 @@ static eg_index eg_plan_windows(eg_product* job) {
   return job->room;
 }
 
+// Tiles of squares: some lines of them, all maps; where lines are few, some of the maps.
+static eg_index eg_plan_winograd(eg_product* job) {
+  const eg_winograd* const winograd = job->winograd;
+  const eg_index lines = eg_parts_of(winograd->counts[0], 2), across = eg_across(winograd);
+  const eg_index square = EG_PLACES * eg_deep(winograd->channels) * (eg_index)sizeof(float);
+  const eg_index fitting = 2 * EG_TILE_BYTES / (across * square), panels = eg_parts_of(job->m, EG_NR);
+  eg_index parts = eg_parts_of(lines, fitting > 1 ? fitting : 1), shared = 1;
+  if (job->threads > 1) {
+    const eg_index wanted = eg_parts_of(2 * job->threads, job->batches);
+    if (parts < wanted) parts = eg_least(wanted, eg_parts_of(lines * across, EG_MR));
+    parts = eg_least(parts, lines);
+    shared = eg_least(eg_parts_of(job->threads, parts * job->batches), panels);
+  }
+  const eg_index each = eg_parts_of(lines, parts);
+  job->columns = 2 * each * winograd->counts[1];
+  job->column_tiles = eg_parts_of(lines, each);
+  job->rows = eg_parts_of(panels, shared) * EG_NR;
+  job->row_tiles = eg_parts_of(job->m, job->rows);
+  job->left_at = job->turned_at = 0;
+  job->buffers_at = eg_lines(eg_room_of(winograd, each).all);
+  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  return job->room = job->image_at;
+}
+
 // Elements of an image that a tile of so many columns copies; 0 if it copies none.
 static eg_index eg_copied(const eg_product* job, eg_index columns) {
   const eg_padding* const padding = job->padding;
@@ -421,6 +424,7 @@ static eg_index eg_share_of_image(const eg_product* job) {
 // what is to be turned around, row buffers.
 eg_index eg_plan(eg_product* job) {
   if (job->lanes) return eg_plan_windows(job);
+  if (job->winograd) return eg_plan_winograd(job);
   const eg_index height = eg_height(job->m), panels = eg_parts_of(job->n, EG_NR);
   // As many rows as fit beside each other in the cache in blocks of EG_KC columns.
   eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);

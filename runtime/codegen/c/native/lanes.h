@@ -157,29 +157,9 @@ typedef void (*eg_slides)(const float*, const eg_index*, eg_index, const float*,
     eg_slide(kind, width, image, taps, k, weights, step, to);                                                     \
   }
 #define EG_SLIDES(width) EG_SLIDE(0, width) EG_SLIDE(1, width) EG_SLIDE(2, width)
-#define EG_ALL_KINDS(width) [width] = {eg_slide_0_##width, eg_slide_1_##width, eg_slide_2_##width}
-EG_SLIDES(1) EG_SLIDES(2) EG_SLIDES(3) EG_SLIDES(4)
-#if EG_MR > 4
-EG_SLIDES(5) EG_SLIDES(6)
-#endif
-#if EG_MR > 6
-EG_SLIDES(7) EG_SLIDES(8)
-#endif
-#if EG_MR > 8
-EG_SLIDES(9) EG_SLIDES(10) EG_SLIDES(11) EG_SLIDES(12) EG_SLIDES(13) EG_SLIDES(14)
-#endif
-static const eg_slides eg_slide_of[EG_MR + 1][3] = {
-    EG_ALL_KINDS(1), EG_ALL_KINDS(2), EG_ALL_KINDS(3), EG_ALL_KINDS(4),
-#if EG_MR > 4
-    EG_ALL_KINDS(5), EG_ALL_KINDS(6),
-#endif
-#if EG_MR > 6
-    EG_ALL_KINDS(7), EG_ALL_KINDS(8),
-#endif
-#if EG_MR > 8
-    EG_ALL_KINDS(9), EG_ALL_KINDS(10), EG_ALL_KINDS(11), EG_ALL_KINDS(12), EG_ALL_KINDS(13), EG_ALL_KINDS(14),
-#endif
-};
+#define EG_ALL_KINDS(width) {eg_slide_0_##width, eg_slide_1_##width, eg_slide_2_##width}
+EG_EACH_ROWS(EG_SLIDES)
+static const eg_slides eg_slide_of[EG_MR + 1][3] = {{0}, EG_ALL_ROWS(EG_ALL_KINDS)};
 
 // The results of some windows of EG_VL channels, at `to`, from a room whose first line is that of the first window.
 static void eg_slide_lines(const eg_lanes* job, const float* room, eg_index windows, const float* weights, eg_index k,

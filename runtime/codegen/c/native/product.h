@@ -88,6 +88,22 @@ EG_INLINE void eg_block(const int rows, const int vectors, eg_index height, eg_i
     }
 }
 
+// What there is for each number of rows up to EG_MR: one after the other, and in a table.
+#if EG_MR > 8
+#define EG_EACH_ROWS(of) \
+  of(1) of(2) of(3) of(4) of(5) of(6) of(7) of(8) of(9) of(10) of(11) of(12) of(13) of(14)
+#define EG_ALL_ROWS(of) \
+  of(1), of(2), of(3), of(4), of(5), of(6), of(7), of(8), of(9), of(10), of(11), of(12), of(13), of(14)
+#elif EG_MR > 6
+#define EG_EACH_ROWS(of) of(1) of(2) of(3) of(4) of(5) of(6) of(7) of(8)
+#define EG_ALL_ROWS(of) of(1), of(2), of(3), of(4), of(5), of(6), of(7), of(8)
+#elif EG_MR > 4
+#define EG_EACH_ROWS(of) of(1) of(2) of(3) of(4) of(5) of(6)
+#define EG_ALL_ROWS(of) of(1), of(2), of(3), of(4), of(5), of(6)
+#else
+#define EG_EACH_ROWS(of) of(1) of(2) of(3) of(4)
+#define EG_ALL_ROWS(of) of(1), of(2), of(3), of(4)
+#endif
 #define EG_ROWS_OF(rows)                                                                                       \
   static void eg_block_##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,      \
                               eg_index step, int add, const char* next, eg_index stride) {                    \
@@ -97,29 +113,9 @@ EG_INLINE void eg_block(const int rows, const int vectors, eg_index height, eg_i
                                eg_index step, int add, const char* next, eg_index stride) {                   \
     eg_block(rows, 1, height, depth, a, b, c, step, add, next, stride);                                       \
   }
-EG_ROWS_OF(1) EG_ROWS_OF(2) EG_ROWS_OF(3) EG_ROWS_OF(4)
-#if EG_MR > 4
-EG_ROWS_OF(5) EG_ROWS_OF(6)
-#endif
-#if EG_MR > 6
-EG_ROWS_OF(7) EG_ROWS_OF(8)
-#endif
-#if EG_MR > 8
-EG_ROWS_OF(9) EG_ROWS_OF(10) EG_ROWS_OF(11) EG_ROWS_OF(12) EG_ROWS_OF(13) EG_ROWS_OF(14)
-#endif
+EG_EACH_ROWS(EG_ROWS_OF)
 typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, int, const char*,
                           eg_index);
-#if EG_MR > 8
-#define EG_ALL_ROWS(name)                                                                                       \
-  name(1), name(2), name(3), name(4), name(5), name(6), name(7), name(8), name(9), name(10), name(11), name(12), \
-      name(13), name(14)
-#elif EG_MR > 6
-#define EG_ALL_ROWS(name) name(1), name(2), name(3), name(4), name(5), name(6), name(7), name(8)
-#elif EG_MR > 4
-#define EG_ALL_ROWS(name) name(1), name(2), name(3), name(4), name(5), name(6)
-#else
-#define EG_ALL_ROWS(name) name(1), name(2), name(3), name(4)
-#endif
 #define EG_WIDE_BLOCK(rows) eg_block_##rows
 #define EG_NARROW_BLOCK(rows) eg_narrow_##rows
 // By rows: all columns of a panel, and no more than a vector of them.
@@ -225,5 +221,31 @@ static void eg_pack_right(const float* b, eg_index row_step, eg_index column_ste
     else
       for (; j < columns; ++j) to[j] = b[j * column_step];
     for (; j < EG_NR; ++j) to[j] = 0.0f;
+  }
+}
+
+// `count` rows or columns out of an image, `width` places for each k: runs of positions that follow each other there
+// are copied as whole vectors, what such a copy writes too much is overwritten by the next run or k.
+EG_INLINE void eg_gather(const int vectors, const float* image, eg_index elements, const eg_index* places,
+                         const eg_index* positions, eg_index depth, eg_index count, eg_index width, float* to) {
+  eg_index starts[EG_NR], runs = 0;
+  for (eg_index j = 0; j < count; ++j)
+    if (!j || positions[j] != positions[j - 1] + 1) starts[runs++] = j;
+  const int whole = runs * 4 <= count || runs == 1;
+  const eg_index furthest = positions[count - 1] + EG_NR;  // positions ascend
+  for (eg_index p = 0; p < depth; ++p, to += width) {
+    const float* const from = image + places[p];
+    if (whole && places[p] + furthest <= elements) {
+      for (eg_index run = 0; run < runs; ++run) {
+        const float* const source = from + positions[starts[run]];
+        float* const target = to + starts[run];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v)
+          *(eg_vector*)(target + v * EG_VL) = *(const eg_vector*)(source + v * EG_VL);
+      }
+    } else {
+      for (eg_index j = 0; j < count; ++j) to[j] = from[positions[j]];
+    }
+    for (eg_index j = count; j < width; ++j) to[j] = 0.0f;
   }
 }

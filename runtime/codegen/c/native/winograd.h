@@ -1,0 +1,271 @@
+// Convolutions with windows of 3 x 3, one apart, with 16 products in the place of 36: F(2 x 2, 3 x 3) of Winograd, as in
+// Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015 (arXiv 1509.09308). Squares of 2 x 2 results
+// are made of squares of 4 x 4 elements of the image, 2 apart: sums of those are multiplied with sums of the weights,
+// place by place, which is a matrix product over the channels for each of 16 places; four sums of those are the results.
+//
+// What is in one square is rounded together: an element spoils results of its square which are not made of it. So
+// squares in which a window is small beside the rest, and those of which a result is not finite, are computed from the
+// weights as they are, one by one.
+typedef struct {
+  eg_index channels, sizes[2], begins[2], counts[2];
+  const float* weights;  // as they are: [map][channel][3][3]
+} eg_winograd;
+
+#define EG_PLACES 16
+#define EG_BESIDE 64.0f     // how many times as large as a window its square may be
+
+static eg_index eg_deep(eg_index channels) { return eg_parts_of(channels, EG_VL) * EG_VL; }
+static eg_index eg_across(const eg_winograd* job) { return eg_parts_of(job->counts[1], 2); }
+
+// Elements of what lies in the memory of a thread, for so many lines of squares: 16 channels of the image and the
+// greatest of all channels beside it, sums of the image, products, results.
+typedef struct { eg_index most, sums, products, results, squares, all; } eg_winograd_room;
+
+static eg_winograd_room eg_room_of(const eg_winograd* job, eg_index lines) {
+  const eg_index across = eg_across(job), squares = across * lines, height = eg_parts_of(squares, eg_parts_of(squares, EG_MR));
+  const eg_index image = (2 * lines + 2) * (2 * across + 2) * EG_VL;
+  eg_winograd_room room = {.most = image, .sums = 2 * image};
+  room.products = room.sums + EG_PLACES * eg_parts_of(squares, height) * height * eg_deep(job->channels);
+  room.results = room.products + EG_PLACES * height * EG_NR;
+  // Whole vectors are turned out of the results.
+  room.squares = room.results + EG_NV * (2 * lines * job->counts[1] + EG_VL) * EG_VL;
+  room.all = room.squares + squares;
+  return room;
+}
+
+// B^T d B for one square of EG_VL channels: `line` is a line of the image further.
+EG_INLINE void eg_square_in(const float* from, eg_index line, float* to, eg_index step) {
+  eg_vector half[4][4];
+#pragma GCC unroll 4
+  for (int x = 0; x < 4; ++x) {
+    eg_vector d[4];
+#pragma GCC unroll 4
+    for (int y = 0; y < 4; ++y) d[y] = *(const eg_vector*)(from + y * line + x * EG_VL);
+    half[0][x] = d[0] - d[2];
+    half[1][x] = d[1] + d[2];
+    half[2][x] = d[2] - d[1];
+    half[3][x] = d[1] - d[3];
+  }
+#pragma GCC unroll 4
+  for (int y = 0; y < 4; ++y, to += 4 * step) {
+    *(eg_vector*)to = half[y][0] - half[y][2];
+    *(eg_vector*)(to + step) = half[y][1] + half[y][2];
+    *(eg_vector*)(to + 2 * step) = half[y][2] - half[y][1];
+    *(eg_vector*)(to + 3 * step) = half[y][1] - half[y][3];
+  }
+}
+
+// A^T m A for one square of EG_VL maps; `bad` is NaN from then on where a result is not finite.
+EG_INLINE void eg_square_out(const float* from, eg_index step, eg_vector found[2][2], eg_vector* bad) {
+  eg_vector half[2][4];
+#pragma GCC unroll 4
+  for (int x = 0; x < 4; ++x) {
+    eg_vector m[4];
+#pragma GCC unroll 4
+    for (int y = 0; y < 4; ++y) m[y] = *(const eg_vector*)(from + (4 * y + x) * step);
+    half[0][x] = m[0] + m[1] + m[2];
+    half[1][x] = m[1] - m[2] - m[3];
+  }
+#pragma GCC unroll 2
+  for (int y = 0; y < 2; ++y) {
+    found[y][0] = half[y][0] + half[y][1] + half[y][2];
+    found[y][1] = half[y][1] - half[y][2] - half[y][3];
+    *bad += found[y][0] * 0.0f + found[y][1] * 0.0f;
+  }
+}
+
+// Products of some squares with a panel of maps at one place, over all channels. Of each square a vector of channels
+// follows that of the square before.
+EG_INLINE void eg_square_product(const int rows, eg_index height, eg_index blocks, const float* restrict a,
+                                 const float* restrict b, float* restrict c) {
+  eg_vector sums[EG_MR][EG_NV];
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < EG_NV; ++j) sums[i][j] = (eg_vector){0};
+  for (eg_index block = 0; block < blocks; ++block, a += (height - 1) * EG_VL)
+    for (int p = 0; p < EG_VL; ++p, ++a, b += EG_NR) {
+      eg_vector right[EG_NV];
+#pragma GCC unroll 4
+      for (int j = 0; j < EG_NV; ++j) {
+        __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
+        right[j] = *(const eg_vector*)(b + j * EG_VL);
+      }
+#pragma GCC unroll 16
+      for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < EG_NV; ++j) sums[i][j] += a[i * EG_VL] * right[j];
+    }
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < EG_NV; ++j) *(eg_vector*)(c + i * EG_NR + j * EG_VL) = sums[i][j];
+}
+
+typedef void (*eg_square_products)(eg_index, eg_index, const float*, const float*, float*);
+#define EG_SQUARES_OF(rows)                                                                                          \
+  static void eg_squares_##rows(eg_index height, eg_index blocks, const float* a, const float* b, float* c) { \
+    eg_square_product(rows, height, blocks, a, b, c);                                                              \
+  }
+EG_EACH_ROWS(EG_SQUARES_OF)
+#define EG_SQUARES(rows) eg_squares_##rows
+static const eg_square_products eg_squares_of[EG_MR + 1] = {0, EG_ALL_ROWS(EG_SQUARES)};
+
+static float eg_bits_of(int bits) {
+  float number;
+  memcpy(&number, &bits, sizeof number);
+  return number;
+}
+
+// Whether a square is computed one by one: `most` are the bits of the greatest elements at its places, a line of those
+// is `line` long; windows that begin in the first `high` lines and `wide` columns count.
+static int eg_is_apart(const int* most, eg_index line, eg_index high, eg_index wide) {
+  int columns[2][4], all = 0;
+  for (int x = 0; x < 4; ++x) {
+    const int middle = most[line + x] > most[2 * line + x] ? most[line + x] : most[2 * line + x];
+    columns[0][x] = middle > most[x] ? middle : most[x];
+    columns[1][x] = middle > most[3 * line + x] ? middle : most[3 * line + x];
+    const int both = columns[0][x] > columns[1][x] ? columns[0][x] : columns[1][x];
+    all = both > all ? both : all;
+  }
+  for (eg_index y = 0; y < high; ++y)
+    for (eg_index x = 0; x < wide; ++x) {
+      int window = columns[y][x];
+      for (int more = 1; more < 3; ++more) window = columns[y][x + more] > window ? columns[y][x + more] : window;
+      if (eg_bits_of(window) * EG_BESIDE < eg_bits_of(all)) return 1;
+    }
+  return 0;
+}
+
+// A square's results for some maps, as they are defined.
+static void eg_by_itself(const eg_winograd* job, const float* image, eg_index map, eg_index maps, eg_index y, eg_index x,
+                         float* c, eg_index step) {
+  const eg_index high = job->sizes[0], wide = job->sizes[1], top = y - job->begins[0], left = x - job->begins[1];
+  for (eg_index m = 0; m < maps; ++m) {
+    double sum = 0.0;
+    const float* weights = job->weights + (map + m) * job->channels * 9;
+    for (eg_index channel = 0; channel < job->channels; ++channel, weights += 9)
+      for (int i = 0; i < 9; ++i) {
+        const eg_index row = top + i / 3, column = left + i % 3;
+        if (row < 0 || row >= high || column < 0 || column >= wide) continue;
+        sum += (double)image[(channel * high + row) * wide + column] * weights[i];
+      }
+    c[m * step] = (float)sum;
+  }
+}
+
+// The part of the image that lines [first, first + lines) of squares are made of, as sums; and which of them are to be
+// computed one by one.
+static void eg_squares_in(const eg_winograd* job, const float* image, eg_index first, eg_index lines, eg_index height,
+                          float* memory, const eg_winograd_room* at) {
+  const eg_index across = eg_across(job), wide = 2 * across + 2, high = 2 * lines + 2, squares = across * lines;
+  const eg_index plane = job->sizes[0] * job->sizes[1], count = high * wide * EG_VL, blocks = eg_deep(job->channels) / EG_VL;
+  const eg_index step = eg_parts_of(squares, height) * height * blocks * EG_VL;  // of a place to the next one
+  const eg_index start = 2 * first - job->begins[0], top = start > 0 ? start : 0, end = eg_least(start + high, job->sizes[0]);
+  int *const most = (int*)(memory + at->most), *const apart = (int*)(memory + at->squares);
+  memset(memory, 0, 2 * count * sizeof(float));
+  for (eg_index block = 0; block < blocks; ++block) {
+    const eg_index channel = block * EG_VL, channels = eg_least(job->channels - channel, EG_VL);
+    if (top < end)
+      eg_turn_in(image + channel * plane + top * job->sizes[1], plane, channels, image + job->channels * plane,
+                 (end - top) * job->sizes[1], job->sizes[1], wide, memory + ((top - start) * wide + job->begins[1]) * EG_VL);
+    for (eg_index i = 0; i < count; ++i) {
+      int bits;
+      memcpy(&bits, memory + i, sizeof bits);
+      bits &= 0x7fffffff;
+      most[i] = bits > most[i] ? bits : most[i];
+    }
+    for (eg_index square = 0, line = 0; line < lines; ++line)
+      for (eg_index x = 0; x < across; ++x, ++square) {
+        float* const to = memory + at->sums + (square / height * height * blocks + block * height + square % height) * EG_VL;
+        eg_square_in(memory + (2 * line * wide + 2 * x) * EG_VL, wide * EG_VL, to, step);
+      }
+  }
+  for (eg_index i = 0; i < high * wide; ++i) {
+    int all = 0;
+    for (int lane = 0; lane < EG_VL; ++lane) all = most[i * EG_VL + lane] > all ? most[i * EG_VL + lane] : all;
+    most[i] = all;
+  }
+  for (eg_index line = 0, square = 0; line < lines; ++line)
+    for (eg_index x = 0; x < across; ++x, ++square)
+      apart[square] = eg_is_apart(most + 2 * line * wide + 2 * x, wide, eg_least(job->counts[0] - 2 * (first + line), 2),
+                                  eg_least(job->counts[1] - 2 * x, 2));
+}
+
+// Results of a panel of maps at squares [first, last): `results` has a vector of maps for each position. Marks squares
+// of which one is not finite with 2.
+static void eg_squares_out(const eg_winograd* job, const float* products, eg_index step, eg_index first, eg_index last,
+                           eg_index positions, float* results, int* apart) {
+  const eg_index across = eg_across(job), width = job->counts[1];
+  eg_index line = first / across, x = first % across;
+  for (eg_index square = first; square < last; ++square, products += EG_NR) {
+    eg_vector bad = {0};
+    const eg_index place = 2 * line * width + 2 * x;
+    const int right = 2 * x + 1 < width, below = place + width < positions;
+    for (int j = 0; j < EG_NV; ++j) {
+      eg_vector found[2][2];
+      eg_square_out(products + j * EG_VL, step, found, &bad);
+      float* const to = results + (j * (positions + EG_VL) + place) * EG_VL;
+      *(eg_vector*)to = found[0][0];
+      if (right) *(eg_vector*)(to + EG_VL) = found[0][1];
+      if (below) *(eg_vector*)(to + width * EG_VL) = found[1][0];
+      if (right && below) *(eg_vector*)(to + (width + 1) * EG_VL) = found[1][1];
+    }
+    int fine = 1;
+    for (int lane = 0; lane < EG_VL; ++lane) fine &= bad[lane] == 0.0f;
+    apart[square] = fine ? apart[square] & 1 : apart[square] | 2;
+    if (++x == across) {
+      x = 0;
+      ++line;
+    }
+  }
+}
+
+// Maps [row, row + rows) at positions [column, column + columns), which are whole lines, of squares but for the last
+// one. `packed` are sums of the weights (`eg_pack_t`); `row` is where a panel of those begins.
+static void eg_transformed(const eg_winograd* job, const float* image, const float* packed, eg_index row, eg_index rows,
+                           eg_index column, eg_index columns, float* c, eg_index step, float* memory, eg_index maps) {
+  const eg_index width = job->counts[1], lines = eg_parts_of(columns / width, 2), across = eg_across(job);
+  const eg_index squares = across * lines, height = eg_parts_of(squares, eg_parts_of(squares, EG_MR));
+  const eg_index deep = eg_deep(job->channels), panels = eg_parts_of(squares, height);
+  const eg_winograd_room at = eg_room_of(job, lines);
+  float *const products = memory + at.products, *const results = memory + at.results;
+  const eg_index across_maps = eg_parts_of(maps, EG_NR) * EG_NR;
+  int* const apart = (int*)(memory + at.squares);
+  eg_squares_in(job, image, column / width / 2, lines, height, memory, &at);
+  for (eg_index map = 0; map < rows; map += EG_NR) {
+    const float* const right = packed + (row + map) * deep;
+    for (eg_index square = 0; square < squares; square += height) {
+      const eg_index count = eg_least(height, squares - square);
+      for (int place = 0; place < EG_PLACES; ++place)
+        eg_squares_of[count](height, deep / EG_VL, memory + at.sums + (place * panels * height + square) * deep,
+                             right + place * across_maps * deep, products + place * height * EG_NR);
+      eg_squares_out(job, products, height * EG_NR, square, square + count, columns, results, apart);
+    }
+    const eg_index count = eg_least(rows - map, EG_NR);
+    for (eg_index j = 0; j * EG_VL < count; ++j)
+      eg_turn_out(results + j * (columns + EG_VL) * EG_VL, columns, eg_least(count - j * EG_VL, EG_VL),
+                  c + (map + j * EG_VL) * step, step);
+    for (eg_index square = 0; square < squares; ++square)
+      for (eg_index i = 0; apart[square] && i < 4; ++i) {
+        const eg_index y = square / across * 2 + i / 2, x = square % across * 2 + i % 2;
+        if (x < width && y * width < columns)
+          eg_by_itself(job, image, row + map, count, column / width + y, x, c + map * step + y * width + x, step);
+      }
+  }
+}
+
+// G g G^T of all weights as panels of maps for each place.
+void eg_pack_t(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k, float* to) {
+  static const double factors[4][3] = {{1.0, 0.0, 0.0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0.0, 0.0, 1.0}};
+  const eg_index channels = k / 9, deep = eg_deep(channels), panels = eg_parts_of(m, EG_NR);
+  memset(to, 0, EG_PLACES * panels * deep * EG_NR * sizeof(float));
+  for (eg_index map = 0; map < m; ++map)
+    for (eg_index channel = 0; channel < channels; ++channel)
+      for (int place = 0; place < EG_PLACES; ++place) {
+        double sum = 0.0;
+        for (int i = 0; i < 9; ++i)
+          sum += factors[place / 4][i / 3] * factors[place % 4][i % 3] * a[map * row_step + (channel * 9 + i) * column_step];
+        to[((place * panels + map / EG_NR) * deep + channel) * EG_NR + map % EG_NR] = (float)sum;
+      }
+}
