@@ -210,6 +210,7 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
                 dims: dict[str, list[int]], seed: int, *, fuse: bool = False, timings: Path | None = None) -> int:
     """`egraft run`."""
     from runtime import Session
+    from runtime.codegen.c import passed_over
     from runtime.feeds import single_sizes
     from search.fusions import TARGETS
 
@@ -230,8 +231,9 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
         results = session.run(feeds)
     for name, value in results.items():
         print(f"{name}: {_describe(value)}")
-    if session.report.summary():
-        print(session.report.summary())
+    told = session.report.summary() or (passed_over() if fuse and target == TARGETS[0] else "")
+    if told:
+        print(told)
     if outputs is not None:
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in results.items()}
         try:

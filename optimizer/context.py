@@ -25,6 +25,7 @@ from graphs.onnx_io import writable
 from graphs.wording import counted
 from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
+from runtime.codegen.c import passed_over
 from search import budget as budgets
 from search.fusions import TARGET, FusionBudget, takes_fusions
 from search.fusions.budget import GPU_SECONDS
@@ -171,7 +172,11 @@ def open_context(graph: Graph, options: Options) -> Context:
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
     explorer = _explorer(options, target, timings, threads)
-    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, more)
+    context = Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, more)
+    other_compiler = passed_over() if explorer is not None and target.name == TARGET else None
+    if other_compiler is not None:
+        context.warn(other_compiler)
+    return context
 
 
 def _explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer | None:

@@ -115,7 +115,8 @@ class Pipeline:
             self.clock.enter("done")
             known.report["model"].update(of_the_file(self.original))
             known.report.update(stages=self.clock.stages, seconds=round(self.clock.seconds, 3),
-                                options=self.context.options.model_dump(), peak_memory_bytes=peak_memory())
+                                options=self.context.options.model_dump(), peak_memory_bytes=peak_memory(),
+                                warnings=list(self.context.warnings))
             return Result(known.graph, known.report, known.trace, self.original)
         with apart.started(self.original, self.context) as process:
             return self._made(process)
