@@ -222,6 +222,11 @@ class Graph:
         """Number of nodes, nested graphs included."""
         return sum(len(graph.nodes) for graph in self.walk())
 
+    def shown_count(self) -> int:
+        """Number of nodes as a reader of the file counts them: nested graphs included, a Fused node as one."""
+        return sum(1 if is_fused(node) else 1 + sum(graph.shown_count() for graph in node.graphs)
+                   for node in self.nodes)
+
     def sort(self) -> None:
         """Put the nodes into a topological order, stable with respect to the present one.
 

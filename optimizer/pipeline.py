@@ -197,7 +197,7 @@ class Pipeline:
         return found
 
     def _model(self) -> dict[str, Any]:
-        return {"name": self.original.name, "nodes": self.original.node_count(), "opset": self.original.opset}
+        return {"name": self.original.name, "nodes": self.original.shown_count(), "opset": self.original.opset}
 
 
 def _read_functions(graph: Graph) -> tuple[Graph, Graph]:

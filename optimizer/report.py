@@ -44,7 +44,7 @@ def of_the_file(graph: Graph) -> dict[str, int]:
     `file_constants`, Constant nodes, which are constants in a graph. Where there is no ONNX file, the graph's own."""
     written: Any = graph.extras.get(WRITTEN)
     if not isinstance(written, dict):
-        return {"file_nodes": graph.node_count(), "file_constants": 0}
+        return {"file_nodes": graph.shown_count(), "file_constants": 0}
     return {"file_nodes": sum(written.values()), "file_constants": written.get(("", "Constant", ""), 0)}
 
 

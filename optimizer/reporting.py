@@ -156,7 +156,7 @@ def _finalists(outcome: Outcome, improved: Improved) -> list[dict[str, Any]]:
     which that is."""
     rows = []
     for place, entry in enumerate(outcome.ranked):
-        row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.node_count(),
+        row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.shown_count(),
                                "predicted": improved.predicted_input if entry.name in (NORMALIZED, UNSTATED)
                                else entry.predicted}
         comparison = outcome.comparison

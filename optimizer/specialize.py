@@ -205,7 +205,7 @@ class _Buckets:
         self.context.timings.used.update(run.context.timings.used)
         for warning in found.report["warnings"]:
             self.context.warn(f"bucket {text}: {warning}")
-        row: dict[str, Any] = {"sizes": sizes, "nodes": found.graph.node_count(), "steps": len(found.trace.steps)}
+        row: dict[str, Any] = {"sizes": sizes, "nodes": found.graph.shown_count(), "steps": len(found.trace.steps)}
         self.rows.append(row)
         entries = [Finalist(INPUT, self.result.graph, list), Finalist("bucket", found.graph, list)]
         comparison, unsupported, note = measure_whole(entries, self.context, self.context.sizes | sizes)

@@ -33,11 +33,12 @@ TARGETS = ("egraft:cpu", "egraft:cuda")
 
 @dataclass(slots=True)
 class SessionReport:
-    """What a session does with its nodes. `peak_bytes` is what node outputs of the outermost graph held at most in
-    the last counted run (the first one, and those with `count=True`). `unfused` says why fused nodes run node by node;
-    it is empty where they run as kernels. `compiler` says why another compiler than $CC names makes these, if so.
-    `input_order_bytes` and `ordered_bytes` are the largest sums of bytes of live values, in the graph's order and in
-    the one that was chosen, at usual sizes (`runtime.order`)."""
+    """What a session does with its nodes; `nodes` counts them as the file shows them, a fused one as one. `peak_bytes`
+    is what node outputs of the outermost graph held at most in the last counted run (the first one, and those with
+    `count=True`). `unfused` says why fused nodes run node by node; it is empty where they run as kernels. `compiler`
+    says why another compiler than $CC names makes these, if so. `input_order_bytes` and `ordered_bytes` are the largest
+    sums of bytes of live values, in the graph's order and in the one that was chosen, at usual sizes
+    (`runtime.order`)."""
 
     nodes: int = 0
     by_reference: list[str] = field(default_factory=list)  # nodes without a kernel, run by onnx.reference
@@ -101,13 +102,14 @@ class Session:
         else:
             from .feeds import default_sizes
 
+            shown = graph.shown_count()
             # Fused nodes know by the model what is constant, and pack it once.
             context.model = graph = precomputed(graph) if hooks is None else graph
             order = memory_order(graph, default_sizes(graph)) if hooks is None else None
             self.program = Program(in_order(graph, order) if order else graph, context)
             fused = sum(node.domain == FUSED_DOMAIN for each in graph.walk() for node in each.nodes)
             unfused, compiler = _about_kernels() if fused else ("", "")
-            self.report = SessionReport(graph.node_count(), context.by_reference, fused=fused, unfused=unfused,
+            self.report = SessionReport(shown, context.by_reference, fused=fused, unfused=unfused,
                                         compiler=compiler)
             if order is not None:
                 self.report.input_order_bytes, self.report.ordered_bytes = order.input_peak, order.peak

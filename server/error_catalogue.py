@@ -55,8 +55,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "`egraft targets` or `GET /v1/targets` says which targets this machine has and why others are missing."),
     "frozen-miss": (
         "egraft: error[frozen-miss]: MatMul ...: the timing database has no record; ...",
-        "Run once without `--frozen` to fill the timing database, or import one (`egraft timings import`). Where the "
-        "file is not there or damaged, `found` says so: name another one, or run without `--frozen`, which starts anew."),
+        "Run once without `--frozen` to fill the timing database, or import one (`egraft timings import`). Where "
+        "the file is not there or damaged, `found` says so: name another one, or start anew by a run without it."),
     "validation-failed": (
         "egraft: error[validation-failed]: m.onnx: 1 rewrite failed validation: dropped; ...",
         "A defect of a rule: please report it. Without `--strict` the other rewrites are kept."),

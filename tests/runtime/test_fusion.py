@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from graphs import load, save
@@ -194,6 +195,7 @@ def test_equal_fused_nodes_of_a_file_share_one_kernel(tmp_path: Path, monkeypatc
     session = Session(load(tmp_path / "m.onnx"))
     np.testing.assert_array_equal(session.run(given)["y"], run(graph, given)["y"])
     assert len(kernels) == 2 and len(set(kernels)) == 1 and session.report.fused == 2
+    assert session.report.nodes == len(onnx.load(tmp_path / "m.onnx").graph.node)
 
 
 plain = FusedKernel.__call__
