@@ -314,9 +314,10 @@ def trace_command(file: Path, step: int | None, why_not: str | None) -> int:
 def _why_not(trace: Trace, name: str) -> int:
     from rules.catalogue import all_rules
 
+    from .fusing import ALONE, RULE
     from .normalize import PASSES
 
-    known = {rule.name for rule in all_rules()} | {named.name for named in PASSES}
+    known = {rule.name for rule in all_rules()} | {named.name for named in PASSES} | {RULE, ALONE}
     steps = [str(row["index"]) for row in trace.steps
              if name in (row["rule"], *(inner["rule"] for inner in row.get("inside", ())))]
     if name not in known and name not in trace.refusals and not steps:
@@ -325,9 +326,11 @@ def _why_not(trace: Trace, name: str) -> int:
         print(f"{name}: it did fire: step {', '.join(steps)} of this trace")
     found = trace.refusals.get(name, {})
     if not found and not steps:
-        print(f"{name}: its pattern matched nowhere")
+        print(f"{name}: no set of nodes was looked at: kernels are tried for egraft:cpu and egraft:cuda alone, with "
+              "the objective time" if name in (RULE, ALONE) else f"{name}: its pattern matched nowhere")
     for reason, row in found.items():
-        print(f"{name}: {counted(row['count'], 'time')}: {reason} (for example at {row['where']})")
+        print(f"{name}: {counted(row['count'], 'time')}: {reason} (for example at {row['where']})" if row["count"]
+              else f"{name}: {reason}")
     return 0
 
 

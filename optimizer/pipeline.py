@@ -21,7 +21,7 @@ from graphs.structure import check_outputs
 from runtime.training.preview import without_training_operators
 from search.fusions import takes_fusions
 
-from . import apart, finalists
+from . import apart, finalists, fusing
 from .candidates import Improved
 from .collecting import rare_collections
 from .context import Context, open_context
@@ -144,7 +144,8 @@ class Pipeline:
         found = next((told for entry, told in noted if entry is winner), None) or self._noted(winner)
         if found.defect:  # the result is right without it; the defect is reported, not hidden
             self.context.warn(found.defect)
-        trace = Trace(after(self.unpacked, found.steps), improved.refusals, self._model())
+        refusals = improved.refusals | fusing.refusals(self.context, found.steps)
+        trace = Trace(after(self.unpacked, found.steps), refusals, self._model())
         if not self.unpacked:
             winner.graph = as_traced(self.original, winner.graph, trace, found.graph)
         handed_back(winner, outcome, self.context)

@@ -201,6 +201,7 @@ def _fusion_text(fusion: Mapping[str, Any]) -> list[str]:
     """What a Fused node gains, and its kernel."""
     before, after = (fusion["intensity"][key] for key in ("before", "after"))
     old, new = (fusion[key] * 1e6 for key in ("unfused_seconds", "fused_seconds"))
+    kernel = fusion["kernel"] or "// the trace holds no text of this kernel"  # those of earlier versions
     return [f"  measured {old:.2f} us -> {new:.2f} us in one place; "
             f"operations per byte moved {before:.3g} -> {after:.3g}",
-            *(f"  | {line}" for line in fusion["kernel"].splitlines())]
+            *(f"  | {line}" for line in kernel.splitlines())]
