@@ -116,6 +116,11 @@ def is_fused(node: Node) -> bool:
     return (node.domain, node.op) == FUSED and isinstance(node.attrs.get("body"), Graph)
 
 
+def fused_count(graph: Graph) -> int:
+    """How many Fused nodes a graph has, nested graphs included."""
+    return sum(is_fused(node) for each in graph.walk() for node in each.nodes)
+
+
 def _copy_attribute(value: object) -> object:
     if isinstance(value, Graph):
         return value.copy()

@@ -267,10 +267,15 @@ def _drawn_run(session: Session, graph: Graph, asked: dict[str, int],
 def _fused(graph: Graph, feeds: Mapping[str, Any], timings: Path | None, target: str) -> Graph:
     """The graph with the fusions that are measured to be faster at the sizes of these feeds; lists them."""
     from cost_model.timings import Timings
+    from graphs.ir import fused_count
     from graphs.machine import cores_visible
+    from runtime.fused_functions import fused_again
     from runtime.session import check_feeds
     from search.fusions import discover
 
+    held = fused_count(fused_again(graph))
+    if held:
+        print(f"the file already holds {counted(held, 'fused kernel')}: fusions are looked for among its other nodes")
     with Timings(timings) as database:
         found = discover(graph, check_feeds(graph, feeds)[1], database, threads=cores_visible(),
                          target=target)

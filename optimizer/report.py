@@ -152,13 +152,20 @@ def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
              *(f"{counts[name]} {name}" for name in ("impossible", "faulty", "crashed") if counts.get(name)),
              f"{counts.get('measured', 0)} measured now", f"{counts.get('known', 0)} known"]
     lines = [f"fusions    {counted(counts['unique'], 'kind')} ({counted(counts['sets'], 'set')} in the largest graph): "
-             f"{', '.join(words)}; {counted(sum(row['count'] for row in found['chosen']), 'kernel')} in the result"]
+             f"{', '.join(words)}; {_kernels_text(found)} in the result"]
     if found["chosen"]:
         lines.append("  of one place, nodes and kernel timed in turns; what is predicted sums up nodes timed alone")
     for row in found["chosen"]:
         lines.append(f"  {row['count']} x {row['label']}: {' '.join(row['operators'])}: "
                      f"{_seconds(row['unfused_seconds'])} -> {_seconds(row['fused_seconds'])}")
     return lines
+
+
+def _kernels_text(found: Mapping[str, Any]) -> str:
+    """How many kernels are new, and how many the input held as a file that was fused before."""
+    new, held = sum(row["count"] for row in found["chosen"]), found.get("held", 0)
+    return f"{new} new {'kernel' if new == 1 else 'kernels'} beside {held} that the file already held" if held \
+        else counted(new, "kernel")
 
 
 def _special_lines(report: Mapping[str, Any]) -> list[str]:
