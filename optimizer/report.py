@@ -236,7 +236,15 @@ def _measured_lines(measured: Mapping[str, Any] | None) -> list[str]:
     return [f"measured   {measured['speed_up']:.3f}x [{measured['low']:.3f}, {measured['high']:.3f}], "
             f"{measured['verdict']}, {ratio_text(measured)} (noise here {100 * measured['noise']:.1f} %, "
             f"{measured['kind']})",
-            f"times      {_seconds(measured['before'])} -> {_seconds(measured['after'])}, {medians_text(measured)}"]
+            f"times      {_seconds(measured['before'])} -> {_seconds(measured['after'])}, {medians_text(measured)}",
+            *_against_lines(measured)]
+
+
+def _against_lines(measured: Mapping[str, Any]) -> list[str]:
+    """With what a result for egraft's own runtime was compared: people know their model's time in another one."""
+    against = str(measured.get("against", ""))
+    own = " on egraft:" in against
+    return [f"against    {against}; `egraft bench` measures a file on other runtimes"] if own else []
 
 
 def ratio_text(measured: Mapping[str, Any]) -> str:

@@ -35,6 +35,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
 
     used = _rules_used(trace)
     measured = _measured(winner, outcome)
+    if measured["speed_up"] is not None:
+        measured["against"] = f"the input on {context.target.name}"
     predicted = _predicted(original, winner, improved, trace, context)
     return {
         "egraft_report": REPORT_VERSION,

@@ -120,7 +120,8 @@ def _tell_fixed(graph: Graph, run: Pipeline, result: Result) -> None:
     report["fixed"] = {"sizes": dict(sizes), "against_the_file": found, "against_constant_sizes": against_constant,
                        "note": note}
     if found and not bucketed:
-        report["measured"] = {**found, "unsupported": {}, "note": "against the file that was given"}
+        report["measured"] = {**found, "unsupported": {}, "note": "against the file that was given",
+                              "against": f"the file that was given on {run.context.target.name}"}
         report["roofline"] = roofline_section(run.original, result.graph, run.context.costs, report["measured"])
     report["warnings"] = list(run.context.warnings)
     report["timings_hash"] = run.context.timings.content_hash()

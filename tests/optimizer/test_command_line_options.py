@@ -15,9 +15,11 @@ from graphs import save
 from graphs.errors import InvalidOption
 from graphs.machine import cores_visible
 from graphs.text import parse_graph
+from optimizer import optimize as optimize_graph
 from optimizer.command_line import main
 from optimizer.options import THREADS_PER_CORE
 from optimizer.report import summary
+from optimizer.report_html import render
 from optimizer.rule_text import WIDTH
 from rules.catalogue import all_rules
 
@@ -104,6 +106,16 @@ def test_the_speed_up_is_no_quotient_of_the_times(after: float, words: str) -> N
     assert "1.033x [1.010, 1.050], faster, the median ratio of 1 round (" in text
     assert words in next(line for line in text.splitlines() if line.startswith("times"))
     assert "1 thread)" in text and "trace      1 step" in text.splitlines()
+
+
+@pytest.mark.parametrize("target", ["egraft:cpu", "onnxruntime:cpu"])
+def test_what_the_speed_up_is_against(target: str, tmp_path: Path) -> None:
+    graph = parse_graph('graph "m" opset 18 (x: float32[64, 512]) -> (y) { a = Exp(x) b = Neg(a) y = Neg(b) }')
+    report = optimize_graph(graph, target=target, effort="low", timings=str(tmp_path / "t.db")).report
+    assert report["measured"]["against"] == f"the input on {target}"
+    told = [line for line in summary({**report, "unchanged": False}).splitlines() if line.startswith("against")]
+    assert bool(told) == (target == "egraft:cpu") and all("the input on egraft:cpu;" in line for line in told)
+    assert f"against the input on {target}" in render({**report, "unchanged": False})
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["optimize", "--help"], ["nonsense"], ["optimize"]])
