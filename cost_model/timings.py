@@ -79,6 +79,7 @@ class Timings:
         self._connection: sqlite3.Connection | None = None
         self._owner = 0
         self._fingerprints: dict[str, str] = {}
+        self._trouble = ""  # with the file, when it was last read
 
     def freeze(self) -> None:
         """From now on a miss is an error and the file is not written."""
@@ -129,17 +130,8 @@ class Timings:
             self.used[record.place] = record
         return record
 
-    def add(
-        self,
-        key: str,
-        target: str,
-        fingerprint: Fingerprint,
-        kind: Kind,
-        samples: Iterable[float],
-        median: float,
-        note: dict[str, Any] | None = None,
-        replace_failed: bool = False,
-    ) -> Record:
+    def add(self, key: str, target: str, fingerprint: Fingerprint, kind: Kind, samples: Iterable[float], median: float,
+            note: dict[str, Any] | None = None, replace_failed: bool = False) -> Record:
         """Store a new measurement made now by this version of egraft; answers the record in force.
 
         `replace_failed`: a record that says that measuring had failed gives way.
@@ -341,12 +333,18 @@ class Timings:
         for attempt in range(2):
             try:
                 db = self._open()
-                return otherwise if db is None else action(db)
+                if db is None:
+                    return otherwise
+                answer = action(db)
+                self._trouble = ""
+                return answer
             except sqlite3.OperationalError as error:
+                self._trouble = f"holds no records that can be read ({error})"
                 if writing and not is_busy(error):  # busy for too long: this record stays in memory
                     self._warn_unwritable(error)
                 return otherwise
             except sqlite3.DatabaseError as error:
+                self._trouble = f"is damaged ({error})"
                 if attempt == 0:
                     self._set_aside(error)
         return otherwise
@@ -391,6 +389,7 @@ class Timings:
 
     def _open_for_reading(self) -> sqlite3.Connection | None:
         if self.path == ":memory:" or not os.path.exists(self.path):
+            self._trouble = "" if self.path == ":memory:" else "is not there"
             return None
         place = Path(self.path).absolute().as_uri()
         for mode in (
@@ -403,8 +402,8 @@ class Timings:
                 )
                 db.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return db
-            except sqlite3.OperationalError:  # the next mode may do; with none of them everything is a miss
-                continue
+            except sqlite3.OperationalError as error:  # the next mode may do; with none of them everything is a miss
+                self._trouble = f"cannot be opened ({error})"
         return None
 
     def _warn_unwritable(self, error: Exception) -> None:
@@ -448,6 +447,9 @@ class Timings:
         elif rows:
             found = f"{what} was measured on another device only (this one is {digest})"
             fix = f"run once without --frozen, or replay the other device with --target {target}@{self.path}"
+        elif self._trouble:
+            found = f"the file {self._trouble}, so no measurement of {what} is known"
+            fix = "name another file, or run once without --frozen, which starts a new one"
         return FrozenMiss(f"timing database {self.path}, target {target}", found, fix)
 
 

@@ -344,11 +344,9 @@ def evaluate(dim: DimLike, sizes: Mapping[str, int]) -> int | None:
     return _walk(dim, {name: int(size) for name, size in sizes.items()}, integers=True)  # type: ignore[return-value]
 
 
-def substitute(dim: DimLike, sizes: Mapping[str, DimLike]) -> DimLike:
-    """Replace symbols by dimensions."""
-    result = _walk(dim, sizes, integers=False)
-    assert result is not None
-    return result
+def substitute(dim: DimLike, sizes: Mapping[str, DimLike]) -> DimLike | None:
+    """Replace symbols by dimensions; None where two sizes come together that do not broadcast."""
+    return _walk(dim, sizes, integers=False)
 
 
 _FUNCTIONS = {"floordiv": floordiv, "max": largest, "min": smallest, "broadcast": broadcast}

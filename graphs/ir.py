@@ -116,6 +116,11 @@ def is_fused(node: Node) -> bool:
     return (node.domain, node.op) == FUSED and isinstance(node.attrs.get("body"), Graph)
 
 
+def fused_count(graph: Graph) -> int:
+    """How many Fused nodes a graph has, nested graphs included."""
+    return sum(is_fused(node) for each in graph.walk() for node in each.nodes)
+
+
 def _copy_attribute(value: object) -> object:
     if isinstance(value, Graph):
         return value.copy()
@@ -221,6 +226,11 @@ class Graph:
     def node_count(self) -> int:
         """Number of nodes, nested graphs included."""
         return sum(len(graph.nodes) for graph in self.walk())
+
+    def shown_count(self) -> int:
+        """Number of nodes as a reader of the file counts them: nested graphs included, a Fused node as one."""
+        return sum(1 if is_fused(node) else 1 + sum(graph.shown_count() for graph in node.graphs)
+                   for node in self.nodes)
 
     def sort(self) -> None:
         """Put the nodes into a topological order, stable with respect to the present one.

@@ -34,6 +34,7 @@ from .context import default_threads
 from .finalists import values_of
 from .number_text import ratio_text, seconds_text, share_text
 from .options import Options, check_threads
+from .places import check_place
 from .report import VALUES_NOTE, sizes_text
 from .result import write_text
 from .roofline_report import aligned, roofline_row, table
@@ -59,6 +60,8 @@ def bench_command(models: Sequence[Path], options: Options, seconds: float, comp
     """Measure each model for about `seconds`; with `compare` all in turns against the first."""
     check_database(options.timings)
     check_threads(options)
+    if out is not None:
+        check_place("--json", out)
     target = resolve(options.target, all(path.suffix == ".onnx" for path in models))
     if not target.measures:
         raise InvalidOption(f"--target {options.target}", "it runs nothing", "name a target of `egraft targets`")

@@ -16,6 +16,7 @@ from graphs import load, save
 from graphs.dims import evaluate, symbols
 from graphs.errors import (
     EgraftError,
+    ExecutionFailed,
     InvalidInput,
     InvalidOption,
     NotExecutable,
@@ -23,11 +24,14 @@ from graphs.errors import (
     ValidationFailed,
 )
 from graphs.ir import Graph
+from graphs.onnx_io.files import replacing
 from graphs.types import TensorType
 from graphs.wording import counted
 
 from . import interrupts
 from .options import Options, check_threads
+from .places import check_place
+from .report import sizes_text
 
 if TYPE_CHECKING:
     from runtime import Session
@@ -76,21 +80,9 @@ def check_places(model: Path, out: Path, options: Options, trace: Path | None, r
         raise InvalidOption("--report", f"{report.name!r}", "end the file name with .json or .html")
     for option, place in (("-o", out), ("--trace", trace), ("--report", report)):
         if place is not None:
-            _check_place(option, place)
+            check_place(option, place)
     check_database(options.timings)
     _check_distinct(model, out, options, trace, report)
-
-
-def _check_place(option: str, place: Path) -> None:
-    """Before any work: a file can be written there."""
-    if not place.parent.is_dir():
-        raise InvalidOption(option, f"the folder {str(place.parent)!r} does not exist", "create it first")
-    if place.is_dir():
-        raise InvalidOption(option, f"{str(place)!r} is a folder", "give the name of a file")
-    if place.exists() and not place.is_file():  # taking its place would destroy it: /dev/null, a pipe
-        raise InvalidOption(option, f"{str(place)!r} is no regular file", "give the name of a file")
-    if not os.access(place.parent, os.W_OK):
-        raise InvalidOption(option, f"the folder {str(place.parent)!r} cannot be written", "choose another place")
 
 
 def _check_distinct(model: Path, out: Path, options: Options, trace: Path | None, report: Path | None) -> None:
@@ -169,9 +161,13 @@ def check_command(a: Path, b: Path, *, prove: bool, precision: str, inputs: Path
     from runtime.feeds import single_sizes
     from runtime.validation import validate
 
+    from .sizing import check_asked
+
     left, right = load(a), load(b)
     _same_contract(left, right, a, b)
-    sizes = {**_stated_sizes(left, right), **single_sizes(left, dims)} or None
+    asked = single_sizes(left, dims)
+    check_asked(left, {name: [size] for name, size in asked.items()})
+    sizes = {**_stated_sizes(left, right), **asked} or None
     found = validate(left, right, precision, feeds=load_feeds(inputs), seed=seed, sizes=sizes, rtol=rtol, atol=atol)
     print(found.summary())
     if not found.ok:
@@ -210,15 +206,21 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
                 dims: dict[str, list[int]], seed: int, *, fuse: bool = False, timings: Path | None = None) -> int:
     """`egraft run`."""
     from runtime import Session
+    from runtime.codegen.c import passed_over
     from runtime.feeds import single_sizes
     from search.fusions import TARGETS
+
+    from .sizing import check_asked
 
     if fuse and target not in TARGETS:
         raise InvalidOption(f"--target {target}", f"fusions are discovered for {' and '.join(TARGETS)} only",
                             "leave out --fuse")
+    if outputs is not None:
+        check_place("--outputs", outputs)
     graph = load(model)
     chosen = single_sizes(graph, dims)
     feeds = load_feeds(inputs)
+    check_asked(graph, dims if feeds is None else {})
     session = Session(graph, target=target)
     results: dict[str, Any] = {}
     if feeds is None:
@@ -230,12 +232,14 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
         results = session.run(feeds)
     for name, value in results.items():
         print(f"{name}: {_describe(value)}")
-    if session.report.summary():
-        print(session.report.summary())
+    told = session.report.summary() or (passed_over() if fuse and target == TARGETS[0] else "")
+    if told:
+        print(told)
     if outputs is not None:
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in results.items()}
         try:
-            np.savez(outputs, **arrays)
+            with replacing(outputs) as file:
+                np.savez(file, **arrays)
         except OSError as error:
             raise InvalidOption(f"--outputs {outputs}", f"the file cannot be written ({error.strerror})",
                                 "choose another place") from error
@@ -248,6 +252,7 @@ def _drawn_run(session: Session, graph: Graph, asked: dict[str, int],
     from runtime.feeds import draw, size_candidates
 
     first: EgraftError | None = None
+    tried: dict[str, int] = {}
     for sizes in size_candidates(graph, asked):
         if any(size == 0 and name not in asked for name, size in sizes.items()):
             continue  # runs, and shows nothing
@@ -255,20 +260,36 @@ def _drawn_run(session: Session, graph: Graph, asked: dict[str, int],
         try:
             return sizes, feeds, session.run(feeds)
         except EgraftError as error:
-            first = first or error
+            first, tried = (first, tried) if first else (error, sizes)
             if isinstance(error, NotExecutable):
                 break
     assert first is not None
+    if isinstance(first, ExecutionFailed):
+        if 0 in asked.values():
+            raise InvalidOption(f"--dim {sizes_text(asked)}", f"the model does not run on empty inputs: {first.where}: "
+                                f"{first.found}", "give sizes of at least 1") from first
+        raise ExecutionFailed(first.where, f"{first.found} (random inputs{_at(tried)})",
+                              "give sizes that it runs at with --dim NAME=SIZE, or inputs with --inputs FILE.npz"
+                              ) from first
     raise first
+
+
+def _at(tried: Mapping[str, int]) -> str:
+    return f" of sizes {sizes_text(tried)}" if tried else ""
 
 
 def _fused(graph: Graph, feeds: Mapping[str, Any], timings: Path | None, target: str) -> Graph:
     """The graph with the fusions that are measured to be faster at the sizes of these feeds; lists them."""
     from cost_model.timings import Timings
+    from graphs.ir import fused_count
     from graphs.machine import cores_visible
+    from runtime.fused_functions import fused_again
     from runtime.session import check_feeds
     from search.fusions import discover
 
+    held = fused_count(fused_again(graph))
+    if held:
+        print(f"the file already holds {counted(held, 'fused kernel')}: fusions are looked for among its other nodes")
     with Timings(timings) as database:
         found = discover(graph, check_feeds(graph, feeds)[1], database, threads=cores_visible(),
                          target=target)
@@ -312,9 +333,10 @@ def trace_command(file: Path, step: int | None, why_not: str | None) -> int:
 def _why_not(trace: Trace, name: str) -> int:
     from rules.catalogue import all_rules
 
+    from .fusing import ALONE, RULE
     from .normalize import PASSES
 
-    known = {rule.name for rule in all_rules()} | {named.name for named in PASSES}
+    known = {rule.name for rule in all_rules()} | {named.name for named in PASSES} | {RULE, ALONE}
     steps = [str(row["index"]) for row in trace.steps
              if name in (row["rule"], *(inner["rule"] for inner in row.get("inside", ())))]
     if name not in known and name not in trace.refusals and not steps:
@@ -323,9 +345,11 @@ def _why_not(trace: Trace, name: str) -> int:
         print(f"{name}: it did fire: step {', '.join(steps)} of this trace")
     found = trace.refusals.get(name, {})
     if not found and not steps:
-        print(f"{name}: its pattern matched nowhere")
+        print(f"{name}: no set of nodes was looked at: kernels are tried for egraft:cpu and egraft:cuda alone, with "
+              "the objective time" if name in (RULE, ALONE) else f"{name}: its pattern matched nowhere")
     for reason, row in found.items():
-        print(f"{name}: {counted(row['count'], 'time')}: {reason} (for example at {row['where']})")
+        print(f"{name}: {counted(row['count'], 'time')}: {reason} (for example at {row['where']})" if row["count"]
+              else f"{name}: {reason}")
     return 0
 
 

@@ -25,12 +25,13 @@ from graphs.onnx_io import writable
 from graphs.wording import counted
 from rules.catalogue import all_rules
 from rules.declare import Rule, allowed
+from runtime.codegen.c import passed_over
 from search import budget as budgets
 from search.fusions import TARGET, FusionBudget, takes_fusions
 from search.fusions.budget import GPU_SECONDS
 
 from .options import Options, check_threads
-from .sizing import first_sizes, sizes_that_run
+from .sizing import check_asked, first_sizes, sizes_that_run
 
 if TYPE_CHECKING:
     from search.fusions import Explorer
@@ -164,13 +165,18 @@ def open_context(graph: Graph, options: Options) -> Context:
     threads = options.threads or default_threads(graph, options.dims, target)
     feeds = load_feeds(Path(options.inputs)) if options.inputs is not None else None
     timings = Timings(options.timings, frozen=options.frozen)
+    more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []
+    check_asked(graph, options.dims if feeds is None else {})
     sizes = first_sizes(graph, options.dims, feeds, target, threads, options.seed, timings)
     effort = within(EFFORTS[options.effort], options.timeout)
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
-    more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []
     explorer = _explorer(options, target, timings, threads)
-    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, more)
+    context = Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, more)
+    other_compiler = passed_over() if explorer is not None and target.name == TARGET else None
+    if other_compiler is not None:
+        context.warn(other_compiler)
+    return context
 
 
 def _explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer | None:

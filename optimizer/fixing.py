@@ -38,7 +38,9 @@ def _substituted(type_: Type, sizes: Mapping[str, int]) -> Type:
     if not isinstance(type_, TensorType) or type_.shape is None or type_.is_static:
         return type_
     dims: dict[str, DimLike] = dict(sizes)
-    return type_.with_shape(tuple(substitute(dim, dims) for dim in type_.shape))
+    shape = [substitute(dim, dims) for dim in type_.shape]
+    # Sizes that do not broadcast: inference finds the node, and says so.
+    return type_.with_shape(None if None in shape else tuple(dim for dim in shape if dim is not None))
 
 
 def fixed_as_asked(graph: Graph, sizes: Mapping[str, int], option: str) -> Graph:

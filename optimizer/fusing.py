@@ -30,6 +30,7 @@ from .finalists import NORMALIZED, numbered
 from .progress import Clock
 
 RULE = "fuse"
+ALONE = "kernel"  # the same for one node, which is fused with nothing
 FUSED = ", fused"  # how names of fused finalists end
 
 
@@ -152,12 +153,30 @@ def _moved(graph: Graph, group: Group, other: Graph, names: Mapping[str, str]) -
     return Group(tuple(sorted(index for index in found if index is not None)), own[0], tuple(own[1:]), group.variant)
 
 
+def refusals(context: Context, steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Why sets of nodes are no kernels in the result of these steps, as rules tell it: rule -> reason -> how often, and
+    a place. Nothing for targets without fusions."""
+    explorer = context.explorer
+    if explorer is None:
+        return {}
+    if explorer.trials.note:
+        return {rule: {explorer.trials.note: {"count": 0, "where": ""}} for rule in (RULE, ALONE)}
+    found: dict[str, Any] = {}
+    for operators, reason, output, count in explorer.why_not({
+            step["fusion"]["signature"] for step in steps if "fusion" in step}):
+        rows = found.setdefault(ALONE if len(operators) == 1 else RULE, {})
+        row = rows.setdefault(reason, {"count": 0, "where": f"{output} ({' '.join(operators)})"})
+        row["count"] += count
+    return found
+
+
 def _step(fusion: Fusion, before: Graph, after: Graph, where: list[str], context: Context) -> dict[str, Any]:
     """A step with the kernel's text, measured seconds of one place, and operations per byte that moves."""
     exact = context.options.precision == "exact"
-    meaning = f"{counted(len(fusion.operators), 'node')} run as one kernel ({fusion.label}), in " \
-              f"{counted(fusion.count, 'place')}."
-    row = journaling.step(RULE, meaning, before, after, where, "exact" if exact else "rounding")
+    alone = len(fusion.operators) == 1
+    what = "1 node runs as a kernel" if alone else f"{len(fusion.operators)} nodes run as one kernel"
+    meaning = f"{what} of egraft's own ({fusion.label}), in {counted(fusion.count, 'place')}."
+    row = journaling.step(ALONE if alone else RULE, meaning, before, after, where, "exact" if exact else "rounding")
     body = fusion.body
     whole = fuse(body, [Group(tuple(range(len(body.nodes))), body.outputs[0], tuple(body.outputs[1:]))])
     apart, work = (graph_roofline(each, {}, context.costs.peaks(), context.costs.overhead().launch)

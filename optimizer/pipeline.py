@@ -21,7 +21,7 @@ from graphs.structure import check_outputs
 from runtime.training.preview import without_training_operators
 from search.fusions import takes_fusions
 
-from . import apart, finalists
+from . import apart, finalists, fusing
 from .candidates import Improved
 from .collecting import rare_collections
 from .context import Context, open_context
@@ -115,7 +115,8 @@ class Pipeline:
             self.clock.enter("done")
             known.report["model"].update(of_the_file(self.original))
             known.report.update(stages=self.clock.stages, seconds=round(self.clock.seconds, 3),
-                                options=self.context.options.model_dump(), peak_memory_bytes=peak_memory())
+                                options=self.context.options.model_dump(), peak_memory_bytes=peak_memory(),
+                                warnings=list(self.context.warnings))
             return Result(known.graph, known.report, known.trace, self.original)
         with apart.started(self.original, self.context) as process:
             return self._made(process)
@@ -143,7 +144,8 @@ class Pipeline:
         found = next((told for entry, told in noted if entry is winner), None) or self._noted(winner)
         if found.defect:  # the result is right without it; the defect is reported, not hidden
             self.context.warn(found.defect)
-        trace = Trace(after(self.unpacked, found.steps), improved.refusals, self._model())
+        refusals = improved.refusals | fusing.refusals(self.context, found.steps)
+        trace = Trace(after(self.unpacked, found.steps), refusals, self._model())
         if not self.unpacked:
             winner.graph = as_traced(self.original, winner.graph, trace, found.graph)
         handed_back(winner, outcome, self.context)
@@ -196,7 +198,7 @@ class Pipeline:
         return found
 
     def _model(self) -> dict[str, Any]:
-        return {"name": self.original.name, "nodes": self.original.node_count(), "opset": self.original.opset}
+        return {"name": self.original.name, "nodes": self.original.shown_count(), "opset": self.original.opset}
 
 
 def _read_functions(graph: Graph) -> tuple[Graph, Graph]:

@@ -16,6 +16,7 @@ from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
 from graphs.errors import EgraftError, InvalidModel, InvalidOption, MissingData, ValidationFailed
+from graphs.onnx_io.files import replacing
 from graphs.wording import counted
 
 from .options import SPELLED, Options
@@ -199,7 +200,8 @@ class Client:
                 shutil.copyfileobj(response, file, BLOCK)
                 zipped = response.headers.get_content_type() == "application/zip"
             if not zipped:
-                os.replace(fetched, out)
+                with fetched.open("rb") as source, replacing(out) as target:
+                    shutil.copyfileobj(source, target, BLOCK)
                 return
             with zipfile.ZipFile(fetched) as archive:
                 archive.extractall(folder)

@@ -44,7 +44,7 @@ def of_the_file(graph: Graph) -> dict[str, int]:
     `file_constants`, Constant nodes, which are constants in a graph. Where there is no ONNX file, the graph's own."""
     written: Any = graph.extras.get(WRITTEN)
     if not isinstance(written, dict):
-        return {"file_nodes": graph.node_count(), "file_constants": 0}
+        return {"file_nodes": graph.shown_count(), "file_constants": 0}
     return {"file_nodes": sum(written.values()), "file_constants": written.get(("", "Constant", ""), 0)}
 
 
@@ -152,13 +152,20 @@ def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
              *(f"{counts[name]} {name}" for name in ("impossible", "faulty", "crashed") if counts.get(name)),
              f"{counts.get('measured', 0)} measured now", f"{counts.get('known', 0)} known"]
     lines = [f"fusions    {counted(counts['unique'], 'kind')} ({counted(counts['sets'], 'set')} in the largest graph): "
-             f"{', '.join(words)}; {counted(sum(row['count'] for row in found['chosen']), 'kernel')} in the result"]
+             f"{', '.join(words)}; {_kernels_text(found)} in the result"]
     if found["chosen"]:
         lines.append("  of one place, nodes and kernel timed in turns; what is predicted sums up nodes timed alone")
     for row in found["chosen"]:
         lines.append(f"  {row['count']} x {row['label']}: {' '.join(row['operators'])}: "
                      f"{_seconds(row['unfused_seconds'])} -> {_seconds(row['fused_seconds'])}")
     return lines
+
+
+def _kernels_text(found: Mapping[str, Any]) -> str:
+    """How many kernels are new, and how many the input held as a file that was fused before."""
+    new, held = sum(row["count"] for row in found["chosen"]), found.get("held", 0)
+    return f"{new} new {'kernel' if new == 1 else 'kernels'} beside {held} that the file already held" if held \
+        else counted(new, "kernel")
 
 
 def _special_lines(report: Mapping[str, Any]) -> list[str]:
@@ -229,7 +236,15 @@ def _measured_lines(measured: Mapping[str, Any] | None) -> list[str]:
     return [f"measured   {measured['speed_up']:.3f}x [{measured['low']:.3f}, {measured['high']:.3f}], "
             f"{measured['verdict']}, {ratio_text(measured)} (noise here {100 * measured['noise']:.1f} %, "
             f"{measured['kind']})",
-            f"times      {_seconds(measured['before'])} -> {_seconds(measured['after'])}, {medians_text(measured)}"]
+            f"times      {_seconds(measured['before'])} -> {_seconds(measured['after'])}, {medians_text(measured)}",
+            *_against_lines(measured)]
+
+
+def _against_lines(measured: Mapping[str, Any]) -> list[str]:
+    """With what a result for egraft's own runtime was compared: people know their model's time in another one."""
+    against = str(measured.get("against", ""))
+    own = " on egraft:" in against
+    return [f"against    {against}; `egraft bench` measures a file on other runtimes"] if own else []
 
 
 def ratio_text(measured: Mapping[str, Any]) -> str:

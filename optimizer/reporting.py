@@ -8,7 +8,7 @@ from typing import Any
 
 from cost_model.comparison import Comparison
 from cost_model.memory import peak_live_bytes
-from graphs.ir import Graph
+from graphs.ir import Graph, fused_count
 from runtime.validation import Validation
 from search.candidates import fusion_candidates
 
@@ -35,6 +35,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
 
     used = _rules_used(trace)
     measured = _measured(winner, outcome)
+    if measured["speed_up"] is not None:
+        measured["against"] = f"the input on {context.target.name}"
     predicted = _predicted(original, winner, improved, trace, context)
     return {
         "egraft_report": REPORT_VERSION,
@@ -57,7 +59,7 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "steps": len(trace.steps),
         "rules_used": used,
         "not_used": [row for row in improved.not_used if row["rule"] not in used],
-        "fusions": _fusions(winner, improved),
+        "fusions": _fusions(original, winner, improved),
         "fusion_candidates": [row.to_dict() for row in fusion_candidates(winner.graph, context.sizes)[:50]],
         "peak_live_bytes": {"before": peak_live_bytes(original, context.sizes),
                             "after": peak_live_bytes(winner.graph, context.sizes)},
@@ -156,7 +158,7 @@ def _finalists(outcome: Outcome, improved: Improved) -> list[dict[str, Any]]:
     which that is."""
     rows = []
     for place, entry in enumerate(outcome.ranked):
-        row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.node_count(),
+        row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.shown_count(),
                                "predicted": improved.predicted_input if entry.name in (NORMALIZED, UNSTATED)
                                else entry.predicted}
         comparison = outcome.comparison
@@ -166,12 +168,12 @@ def _finalists(outcome: Outcome, improved: Improved) -> list[dict[str, Any]]:
     return rows
 
 
-def _fusions(winner: Finalist, improved: Improved) -> dict[str, Any] | None:
-    """What was tried, and what the result has; None for targets without fusions."""
+def _fusions(original: Graph, winner: Finalist, improved: Improved) -> dict[str, Any] | None:
+    """What was tried, what the result has, and how many kernels the input `held`; None for targets without fusions."""
     if not improved.fusions:
         return None
     chosen = next((each.fusions for each in improved.candidates if each.name == winner.name), [])
-    return {**improved.fusions, "chosen": [each.to_dict() for each in chosen],
+    return {**improved.fusions, "held": fused_count(original), "chosen": [each.to_dict() for each in chosen],
             "gain_seconds": sum(each.count * (each.unfused - each.fused) for each in chosen), "gain_note": GAIN_NOTE}
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,6 +12,7 @@ from typing import Any
 from graphs import save
 from graphs.errors import InvalidInput, InvalidOption, UnreadableFile
 from graphs.ir import Graph, is_fused
+from graphs.onnx_io.files import replacing
 from graphs.wording import counted
 
 from .manifest import is_manifest, save_manifest
@@ -130,17 +129,8 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def _write_text(target: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    with replacing(target) as file:
+        file.write(text.encode())
 
 
 def steps_text(steps: Sequence[Mapping[str, Any]]) -> str:
@@ -201,6 +191,7 @@ def _fusion_text(fusion: Mapping[str, Any]) -> list[str]:
     """What a Fused node gains, and its kernel."""
     before, after = (fusion["intensity"][key] for key in ("before", "after"))
     old, new = (fusion[key] * 1e6 for key in ("unfused_seconds", "fused_seconds"))
+    kernel = fusion["kernel"] or "// the trace holds no text of this kernel"  # those of earlier versions
     return [f"  measured {old:.2f} us -> {new:.2f} us in one place; "
             f"operations per byte moved {before:.3g} -> {after:.3g}",
-            *(f"  | {line}" for line in fusion["kernel"].splitlines())]
+            *(f"  | {line}" for line in kernel.splitlines())]

@@ -1,11 +1,12 @@
-"""Sizes to measure at: the defaults, unless the model does not run at them (64 positions, a height of 48)."""
+"""Sizes to measure at: the defaults, unless the model does not run at them (64 positions, a height of 48). Sizes that
+were asked for are refused where the model cannot have them."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, product
 
 import numpy as np
 
@@ -14,11 +15,12 @@ from cost_model.sizes import default_measure_sizes, sizes_of_feeds
 from cost_model.targets import Target, Unsupported
 from cost_model.targets.base import Feeds
 from cost_model.timings import Timings
-from graphs.errors import EgraftError
+from graphs.errors import EgraftError, InvalidOption
 from graphs.ir import Graph
 from runtime.feeds import draw, input_symbols, size_candidates
 
-from .report import constant_bytes
+from .fixing import fixed_as_asked
+from .report import constant_bytes, sizes_text
 
 CHECKED_BYTES = 64 << 20  # constants of a model that is tried out beforehand; larger ones only when measuring failed
 TRIES = 60
@@ -26,10 +28,17 @@ LEAST_SECONDS = 1e-6  # a processor clock may not have moved
 LONGER = (256, 576, 1024)  # windows of audio, most of all
 
 
+def check_asked(graph: Graph, dims: Mapping[str, Sequence[int]]) -> None:
+    """Raise InvalidOption for a combination of sizes at which an operator of the model does not accept its inputs."""
+    for sizes in product(*dims.values()) if dims else ():
+        fixed_as_asked(graph, dict(zip(dims, sizes)), "--dim")
+
+
 def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.ndarray] | None, target: Target,
                 threads: int, seed: int, timings: Timings | None = None) -> dict[str, int]:
     """The sizes that a run starts with: those of the user's data, else the defaults; small models are tried out, once
-    where `timings` remembers what came of it."""
+    where `timings` remembers what came of it. Raises InvalidOption for sizes in `dims` at which a model that is tried
+    out does not run, though it does at others."""
     sizes = default_measure_sizes(graph, dims)  # refuses names that no input has
     if feeds is not None:
         return sizes_of_feeds(graph, feeds)
@@ -40,11 +49,23 @@ def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.nd
     if known is not None:
         return known
     start = time.process_time()
-    found = sizes_that_run(graph, sizes, dims, seed, target.trial(graph, threads))
+    attempt = target.trial(graph, threads)
+    found = sizes_that_run(graph, sizes, dims, seed, attempt)
+    if found is None and dims:
+        _refuse(graph, sizes, dims, seed, attempt)
     if found is not None and timings is not None:
         seconds = max(time.process_time() - start, LEAST_SECONDS)
         timings.add(key, target.name, target.fingerprint, "sizes", [seconds], seconds, {"sizes": found})
     return found or sizes
+
+
+def _refuse(graph: Graph, sizes: dict[str, int], dims: dict[str, list[int]], seed: int,
+            attempt: Callable[[Feeds], None]) -> None:
+    """Raise InvalidOption if the sizes that were asked for are to blame: without them the model runs."""
+    reason = _trouble(graph, sizes, seed, attempt)
+    if reason is not None and sizes_that_run(graph, default_measure_sizes(graph), {}, seed, attempt) is not None:
+        raise InvalidOption(f"--dim {sizes_text({name: sizes[name] for name in dims})}",
+                            f"the model does not run at this size: {reason}", "give a size that it runs at")
 
 
 def _recalled(timings: Timings, key: str, target: Target, wanted: dict[str, int]) -> dict[str, int] | None:
@@ -88,13 +109,21 @@ def _candidates(graph: Graph, wanted: dict[str, int], asked: dict[str, int],
     for name in free:  # one size that is fixed in truth: the height of a line of text
         if wanted[name] > 16:
             yield from ({**wanted, name: size} for size in (48, 32, 64))
-    yield from ({**wanted, **sizes} for sizes in size_candidates(graph, asked))
+    found = ({**wanted, **sizes} for sizes in size_candidates(graph, asked))
+    yield from (sizes for sizes in found if min(sizes.values()) > 0)  # nothing is measured on empty arrays
 
 
 def _runs(graph: Graph, sizes: dict[str, int], seed: int, attempt: Callable[[Feeds], None]) -> bool:
     """Does the target run the graph at these sizes?"""
+    return _trouble(graph, sizes, seed, attempt) is None
+
+
+def _trouble(graph: Graph, sizes: dict[str, int], seed: int, attempt: Callable[[Feeds], None]) -> str | None:
+    """Why the target does not run the graph at these sizes, None where it does."""
     try:
         attempt(draw(graph, seed, sizes))
-    except (Unsupported, EgraftError):
-        return False
-    return True
+    except Unsupported as error:
+        return str(error)
+    except EgraftError as error:
+        return f"{error.where}: {error.found}"
+    return None

@@ -120,7 +120,8 @@ def _tell_fixed(graph: Graph, run: Pipeline, result: Result) -> None:
     report["fixed"] = {"sizes": dict(sizes), "against_the_file": found, "against_constant_sizes": against_constant,
                        "note": note}
     if found and not bucketed:
-        report["measured"] = {**found, "unsupported": {}, "note": "against the file that was given"}
+        report["measured"] = {**found, "unsupported": {}, "note": "against the file that was given",
+                              "against": f"the file that was given on {run.context.target.name}"}
         report["roofline"] = roofline_section(run.original, result.graph, run.context.costs, report["measured"])
     report["warnings"] = list(run.context.warnings)
     report["timings_hash"] = run.context.timings.content_hash()
@@ -205,7 +206,7 @@ class _Buckets:
         self.context.timings.used.update(run.context.timings.used)
         for warning in found.report["warnings"]:
             self.context.warn(f"bucket {text}: {warning}")
-        row: dict[str, Any] = {"sizes": sizes, "nodes": found.graph.node_count(), "steps": len(found.trace.steps)}
+        row: dict[str, Any] = {"sizes": sizes, "nodes": found.graph.shown_count(), "steps": len(found.trace.steps)}
         self.rows.append(row)
         entries = [Finalist(INPUT, self.result.graph, list), Finalist("bucket", found.graph, list)]
         comparison, unsupported, note = measure_whole(entries, self.context, self.context.sizes | sizes)

@@ -14,6 +14,7 @@ from graphs.wording import counted
 
 from .commands import SQLITE, check_database, write_lines
 from .number_text import device_words
+from .places import check_place
 
 if TYPE_CHECKING:
     from cost_model.timings import Timings
@@ -111,6 +112,7 @@ def hash_command(file: Path | None) -> int:
 
 def export_command(out: Path, file: Path | None) -> int:
     """All records as JSON lines; says how many went where."""
+    check_place("the export", out)
     with read_database(file) as (timings, name):
         lines = list(timings.export_lines())
         write_lines(out, lines)

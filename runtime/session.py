@@ -33,28 +33,31 @@ TARGETS = ("egraft:cpu", "egraft:cuda")
 
 @dataclass(slots=True)
 class SessionReport:
-    """What a session does with its nodes. `peak_bytes` is what node outputs of the outermost graph held at most in
-    the last counted run (the first one, and those with `count=True`). `unfused` says why fused nodes run node by node;
-    it is empty where they run as kernels. `input_order_bytes` and `ordered_bytes` are the largest sums of bytes of live
-    values, in the graph's order and in the one that was chosen, at usual sizes (`runtime.order`)."""
+    """What a session does with its nodes; `nodes` counts them as the file shows them, a fused one as one. `peak_bytes`
+    is what node outputs of the outermost graph held at most in the last counted run (the first one, and those with
+    `count=True`). `unfused` says why fused nodes run node by node; it is empty where they run as kernels. `compiler`
+    says why another compiler than $CC names makes these, if so. `input_order_bytes` and `ordered_bytes` are the largest
+    sums of bytes of live values, in the graph's order and in the one that was chosen, at usual sizes
+    (`runtime.order`)."""
 
     nodes: int = 0
     by_reference: list[str] = field(default_factory=list)  # nodes without a kernel, run by onnx.reference
     peak_bytes: int | None = None
     fused: int = 0  # nodes that stand for several
     unfused: str = ""
+    compiler: str = ""
     input_order_bytes: int | None = None
     ordered_bytes: int | None = None
 
     def to_dict(self) -> dict[str, object]:
         """As JSON."""
         return {"nodes": self.nodes, "by_reference": list(self.by_reference), "peak_bytes": self.peak_bytes,
-                "fused": self.fused, "unfused": self.unfused, "input_order_bytes": self.input_order_bytes,
-                "ordered_bytes": self.ordered_bytes}
+                "fused": self.fused, "unfused": self.unfused, "compiler": self.compiler,
+                "input_order_bytes": self.input_order_bytes, "ordered_bytes": self.ordered_bytes}
 
     def summary(self) -> str:
         """What is worth a line for people; empty if nothing is."""
-        return f"fused nodes run node by node: {self.unfused}" if self.unfused else ""
+        return f"fused nodes run node by node: {self.unfused}" if self.unfused else self.compiler
 
 
 class Session:
@@ -99,13 +102,15 @@ class Session:
         else:
             from .feeds import default_sizes
 
+            shown = graph.shown_count()
             # Fused nodes know by the model what is constant, and pack it once.
             context.model = graph = precomputed(graph) if hooks is None else graph
             order = memory_order(graph, default_sizes(graph)) if hooks is None else None
             self.program = Program(in_order(graph, order) if order else graph, context)
             fused = sum(node.domain == FUSED_DOMAIN for each in graph.walk() for node in each.nodes)
-            self.report = SessionReport(graph.node_count(), context.by_reference, fused=fused,
-                                        unfused=_why_unfused() if fused else "")
+            unfused, compiler = _about_kernels() if fused else ("", "")
+            self.report = SessionReport(shown, context.by_reference, fused=fused, unfused=unfused,
+                                        compiler=compiler)
             if order is not None:
                 self.report.input_order_bytes, self.report.ordered_bytes = order.input_peak, order.peak
             if fused and not self.report.unfused and context.threads > 1:
@@ -147,10 +152,11 @@ class Session:
         return check_feeds(self.graph, feeds)[0]
 
 
-def _why_unfused() -> str:
-    from .codegen.c import unavailable
+def _about_kernels() -> tuple[str, str]:
+    """(why there are none, why another compiler makes them than the one that was named); empty where that is not so."""
+    from .codegen.c import passed_over, unavailable
 
-    return unavailable() or ""
+    return unavailable() or "", passed_over() or ""
 
 
 def run(graph: Graph, feeds: Mapping[str, Any], target: str = "egraft:cpu", *,

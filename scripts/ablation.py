@@ -54,7 +54,7 @@ def make(name: str, model: Path, stages: list[str], folder: Path, timings: Path,
             rows[stage] = {"problem": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
             continue
         result.save(folder / f"{stage}.onnx")
-        rows[stage] = {"nodes": result.graph.node_count(), "digest": graph_digest(result.graph),
+        rows[stage] = {"nodes": result.graph.shown_count(), "digest": graph_digest(result.graph),
                        "seconds": time.monotonic() - start, "chosen": result.report["chosen"],
                        "rules": sum(result.report["rules_used"].values()), "warnings": result.report["warnings"]}
     return rows
@@ -127,7 +127,7 @@ def ablate(name: str, model: Path, stages: list[str], options: argparse.Namespac
         measured_as = checked(graph, files, feeds, options.threads, rows)
         comparison = measure(graph, files, feeds, options.threads, options.seconds, set(measured_as.values()))
     return {"model": name, "family": trained.family, "size": options.size, "sizes": dict(trained.sizes(options.size)),
-            "threads": options.threads, "nodes": graph.node_count(), "stages": rows, "load": load_now(),
+            "threads": options.threads, "nodes": graph.shown_count(), "stages": rows, "load": load_now(),
             "commit": commit(), "measured_as": measured_as, "comparison": comparison.to_dict()}
 
 

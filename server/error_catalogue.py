@@ -38,7 +38,9 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Correct the text or JSON at that place; docs/architecture.md shows the text form of graphs."),
     "ill-typed": (
         "egraft: error[ill-typed]: node 'add_3' (Add): float32[2, 3] and float32[4] do not broadcast; ...",
-        "The model contradicts the ONNX standard at this node: correct it, or export it again."),
+        "The model contradicts the ONNX standard at this node: correct it, or export it again. So does a window of "
+        "a pool or convolution that is longer than its padded input, where ONNX's formula counts no windows, or a "
+        "negative number, and ONNX Runtime may count one: give larger sizes."),
     "not-executable": (
         "egraft: error[not-executable]: node 'x' (my.domain.Foo): there is no kernel for it; ...",
         "Optimize with `--target onnxruntime:cpu`, or take the operator out of the model."),
@@ -53,7 +55,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "`egraft targets` or `GET /v1/targets` says which targets this machine has and why others are missing."),
     "frozen-miss": (
         "egraft: error[frozen-miss]: MatMul ...: the timing database has no record; ...",
-        "Run once without `--frozen` to fill the timing database, or import one (`egraft timings import`)."),
+        "Run once without `--frozen` to fill the timing database, or import one (`egraft timings import`). Where "
+        "the file is not there or damaged, `found` says so: name another one, or start anew by a run without it."),
     "validation-failed": (
         "egraft: error[validation-failed]: m.onnx: 1 rewrite failed validation: dropped; ...",
         "A defect of a rule: please report it. Without `--strict` the other rewrites are kept."),

@@ -85,8 +85,8 @@ def prepared(target: Target, graph: Graph, feeds: Feeds, threads: int = 1) -> Ru
 
 def said(error: Exception) -> str:
     """What a runtime says of a graph, on one line."""
-    found = error.found if isinstance(error, EgraftError) else str(error)
-    return " ".join(f"{type(error).__name__}: {found}".split())[:300]
+    found = f"{error.where}: {error.found}" if isinstance(error, EgraftError) else f"{type(error).__name__}: {error}"
+    return " ".join(found.split())[:300]
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def save_onnx(graph: Graph, path: str | os.PathLike[str], opset: int | None = No
         if external:
             _save_external(graph, target, opset)
         else:
-            with _replacing(target) as file:
+            with replacing(target) as file:
                 file.writelines(_pieces(graph, opset, target))
     except OSError as error:
         raise InvalidOption(str(target), f"the file cannot be written ({error.strerror})",
@@ -140,13 +140,13 @@ def _save_external(graph: Graph, target: Path, opset: int | None) -> None:
     used = () if graph.extras.get("source") == os.path.realpath(target) else graph.extras.get("external") or ()
     former = [path for path in _own_data(target) if os.path.realpath(path) not in used]  # type: ignore[operator]
     data_path = _free_data_path(target)
-    with _replacing(data_path) as data:
+    with replacing(data_path) as data:
         model = to_model_proto(graph, opset, _External(data, data_path.name).tensor)
         if not data.tell():
             data.write(b"\0")  # an empty file cannot be mapped
         text = _serialized(model, target)
     try:
-        with _replacing(target) as file:
+        with replacing(target) as file:
             file.write(text)
     except BaseException:
         if data_path not in _own_data(target):  # Ctrl-C may come when the new model stands already
@@ -189,8 +189,12 @@ def _serialized(model: ModelProto, path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` at the end, and leaves nothing behind on an error."""
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` at the end, and leaves nothing behind on an error. Raises InvalidOption
+    where something else than a file is, which that would destroy: a device (`/dev/null`), a pipe."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InvalidOption(str(path), "it is no regular file, and writing would put one into its place",
+                            "give the name of a file")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -204,7 +208,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all."""
     try:
-        with _replacing(path) as file:
+        with replacing(path) as file:
             file.write(data)
     except OSError as error:
         raise InvalidOption(str(path), f"the file cannot be written ({error.strerror})",
@@ -228,4 +232,4 @@ def _pieces(graph: Graph, opset: int | None, path: Path) -> Iterator[bytes | mem
                             "keep its weights in external data") from error
 
 
-__all__ = ["load_onnx", "proto_bytes", "save_onnx", "write_bytes"]
+__all__ = ["load_onnx", "proto_bytes", "replacing", "save_onnx", "write_bytes"]

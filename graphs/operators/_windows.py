@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..dims import DimLike, add, ceildiv, floordiv, mul, smallest, sub
 from .record import Site
@@ -37,6 +37,37 @@ def window_count(size: DimLike, kernel: DimLike, stride: int, dilation: int, beg
     return smallest(add(ceildiv(room, stride), 1), ceildiv(add(size, begin), stride))
 
 
+def _misfit(size: DimLike, kernel: DimLike, stride: int, dilation: int, begin: int, end: int, ceil: bool) -> str | None:
+    """Why nobody can say how many windows there are along one axis; None where that is clear, or not known yet.
+
+    A window that is longer than the padded axis fits nowhere. The formula of ONNX rounds down and counts none, or a
+    negative number; ONNX Runtime and ONNX's own shape inference cut the fraction off and count one where less than a
+    stride is missing. They agree again where the shortage is a whole stride (a kernel of 2 over 1 element, stride 1).
+    """
+    room = sub(add(size, begin + end), add(mul(dilation, sub(kernel, 1)), 1))
+    count = window_count(size, kernel, stride, dilation, begin, end, ceil)
+    if not (isinstance(room, int) and isinstance(count, int)):
+        return None
+    if count >= 0 and (ceil or room >= 0 or size == 0 or room % stride == 0):
+        return None
+    return (f"a window of {sub(add(size, begin + end), room)} is longer than the padded input of "
+            f"{add(size, begin + end)}, and runtimes differ in how many windows that makes")
+
+
+def counts_along(sizes: Sequence[DimLike], kernel: Sequence[DimLike], strides: Sequence[int], dilations: Sequence[int],
+                 begins: Sequence[int], ends: Sequence[int], ceil: bool,
+                 fail: Callable[[str], Exception]) -> list[DimLike]:
+    """Number of window positions along each axis; raises what `fail` makes of the reason where a window misfits."""
+    counts = []
+    for axis, (size, k, stride, dilation, begin, end) in enumerate(
+            zip(sizes, kernel, strides, dilations, begins, ends)):
+        found = _misfit(size, k, stride, dilation, begin, end, ceil)
+        if found is not None:
+            raise fail(f"spatial axis {axis}: {found}")
+        counts.append(window_count(size, k, stride, dilation, begin, end, ceil))
+    return counts
+
+
 def check_axes(site: Site, rank: int) -> None:
     """Raise where an attribute does not have one entry per spatial axis."""
     for name, entries in (("kernel_shape", rank), ("strides", rank), ("dilations", rank), ("pads", 2 * rank),
@@ -60,14 +91,8 @@ def window_counts(site: Site, sizes: Sequence[DimLike], kernel: Sequence[DimLike
     if site.attrs.get("auto_pad", "NOTSET") in SAME:
         return [ceildiv(size, stride) for size, stride in zip(sizes, strides)]
     begins, ends = explicit_pads(site.attrs, rank)
-    counts = [
-        window_count(size, k, stride, dilation, begin, end, ceil)
-        for size, k, stride, dilation, begin, end in zip(sizes, kernel, strides, dilations, begins, ends)
-    ]
-    if any(isinstance(count, int) and count < 0 for count in counts):
-        raise site.fail(f"the kernel {list(map(str, kernel))} is larger than the padded input "
-                        f"{list(map(str, sizes))}")
-    return counts
+    return counts_along(sizes, kernel, strides, dilations, begins, ends, ceil,
+                        lambda found: site.fail(found, "give the model larger sizes, or correct it"))
 
 
 def transposed_sizes(site: Site, sizes: Sequence[DimLike], kernel: Sequence[DimLike]) -> list[DimLike]:

@@ -100,7 +100,7 @@ class _Work:
         self.feeds = _load_feeds(options)
         self.warnings: list[str] = []
         self.facts: dict[str, Any] = {"kind": options.kind, "warnings": self.warnings}
-        self.trace = Trace([], {}, {"name": graph.name, "nodes": graph.node_count(), "opset": graph.opset})
+        self.trace = Trace([], {}, {"name": graph.name, "nodes": graph.shown_count(), "opset": graph.opset})
         self.optimization: dict[str, Any] = {}
         self.made = graph
 
@@ -240,8 +240,8 @@ class _Work:
     def result(self) -> Derived:
         """The graph with its report."""
         self.clock.enter("done")
-        self.facts |= {"model": {"name": self.given.name, "nodes": self.given.node_count(), "opset": self.given.opset},
-                       "nodes": self.made.node_count(), "opset": self.made.opset}
+        self.facts |= {"model": {"name": self.given.name, "nodes": self.given.shown_count(), "opset": self.given.opset},
+                       "nodes": self.made.shown_count(), "opset": self.made.opset}
         report = {**self.optimization, "model": self.facts["model"], "derivation": self.facts,
                   "options": self.options.model_dump(mode="json"), "seconds": round(self.clock.seconds, 3)}
         report.setdefault("warnings", [])

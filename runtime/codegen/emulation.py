@@ -77,6 +77,9 @@ class _Region(ctypes.Structure):
 
 def unavailable() -> str | None:
     """Why kernels cannot be emulated here; None if they can."""
+    named = os.environ.get("CXX", "")
+    if named and not shutil.which(named):
+        return f"$CXX is {named!r}, and no such program is here; correct it, or leave it unset for g++ or clang++"
     return None if _compiler() else "no C++ compiler is here; install g++ or name one in $CXX"
 
 

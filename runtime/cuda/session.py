@@ -91,7 +91,7 @@ class CudaProgram:
         self.graph = graph
         self.device = device if isinstance(device, Device) else open_device(device)
         self.executor = Executor(graph, self.device, context)
-        self.report = CudaReport(graph.node_count(), context.by_reference, device=self.device.name)
+        self.report = CudaReport(graph.shown_count(), context.by_reference, device=self.device.name)
 
     def run(self, values: list[Any], sizes: Mapping[str, int]) -> list[Any]:
         """The output values, arrays of their own."""

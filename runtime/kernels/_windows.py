@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from graphs.operators._windows import SAME, explicit_pads, per_axis, window_count
+from graphs.operators._windows import SAME, counts_along, explicit_pads, per_axis
 
 HALF = frozenset({"float16", "bfloat16"})
 
@@ -37,7 +37,7 @@ class Windows:
 
     @staticmethod
     def of(attrs: Mapping[str, object], sizes: Sequence[int], kernel: Sequence[int], ceil: bool = False) -> Windows:
-        """From canonical attributes and the input's spatial sizes."""
+        """From canonical attributes and the input's spatial sizes. Raises ValueError where a window fits nowhere."""
         rank = len(sizes)
         strides, dilations = per_axis(attrs, "strides", rank), per_axis(attrs, "dilations", rank)
         auto = attrs.get("auto_pad", "NOTSET")
@@ -51,10 +51,8 @@ class Windows:
             ends = tuple(total - begin for total, begin in zip(totals, begins))
         else:
             begins, ends = explicit_pads(attrs, rank)
-            counts = tuple(
-                int(window_count(size, k, stride, dilation, begin, end, ceil))  # type: ignore[arg-type]
-                for size, k, stride, dilation, begin, end in zip(sizes, kernel, strides, dilations, begins, ends)
-            )
+            found = counts_along(sizes, kernel, strides, dilations, begins, ends, ceil, ValueError)
+            counts = tuple(int(count) for count in found)  # type: ignore[arg-type]
         return Windows(tuple(map(int, kernel)), strides, dilations, begins, ends, counts)
 
     @property

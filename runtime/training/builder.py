@@ -40,7 +40,7 @@ from ..gradients.tape import free_name
 from ..gradients.tidy import tidy
 from ..session import Session
 from .losses import mean_squared_error, softmax_cross_entropy
-from .optimizers import Optimizer, State
+from .optimizers import Optimizer, State, check_numbers
 from .step import STATE, STEP
 
 Feeds = Mapping[Any, Any]  # a placeholder or its name -> an array
@@ -151,6 +151,7 @@ class TrainingBuilder(Builder):
             made.append(self.assign(done, step))
         rates = {name: self.placeholder(name, "float32", []) for name in dict.fromkeys(optimizer.inputs())}
         for w, gradient in zip(variables, found):
+            check_numbers(optimizer, w)
             dtype, shape = str(w.dtype), self.variables[w.name].shape
             slots = {slot: self.variable(self._free(f"{w.name}_{slot}"), np.full(shape, fill), dtype)
                      for slot, fill in optimizer.slots(w).items()}

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+import numpy as np
 
 from graphs.builder import Builder, Value
+from graphs.dtypes import numpy_dtype
 from graphs.errors import InvalidOption
 
 State = dict[str, Value]
@@ -184,6 +187,22 @@ class Muon:
             gram = x @ b.Transpose(x, perm=[1, 0])
             x = x * one + (gram * two + (gram @ gram) * three) @ x
         return b.Transpose(x, perm=[1, 0]) if tall else x
+
+
+def check_numbers(optimizer: Optimizer, w: Value) -> None:
+    """Raise InvalidOption for a number of the optimizer that the type of `w` does not hold, so that an update would
+    divide by zero or do nothing: 1e-8 is 0 in float16, and 0.999 is 1 in bfloat16."""
+    rule: Any = optimizer.others if isinstance(optimizer, Muon) and _matrix(w) is None else optimizer
+    kind = numpy_dtype(w.dtype or "float32")
+    for each in fields(rule):
+        number = getattr(rule, each.name)
+        if not isinstance(number, float):
+            continue
+        held = float(np.asarray(number).astype(kind))
+        if (held == 0.0) != (number == 0.0) or (held >= 1.0) != (number >= 1.0):
+            raise InvalidOption(f"optimizer {type(optimizer).__name__}", f"{each.name} {number:g} is {held:g} in "
+                                f"{w.dtype}, the type of parameter {w.name!r} and its state",
+                                "give a number that this type holds, or train a model with float32 parameters")
 
 
 def _matrix(w: Value) -> tuple[int, int] | None:

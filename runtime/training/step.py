@@ -16,7 +16,7 @@ from ..gradients import gradients
 from ..gradients.shapes import static_shape
 from ..gradients.site import float_dtype
 from ..gradients.tape import free_name
-from .optimizers import Optimizer
+from .optimizers import Optimizer, check_numbers
 
 STATE = "egraft.training_state"  # metadata: JSON, input -> the output that holds its next value
 STEP = "step"
@@ -31,7 +31,8 @@ def training_step(graph: Graph, loss: str, optimizer: Optimizer, parameters: Seq
     number of steps done). Outputs: those of the graph, then for each of these inputs its next value, `next_w`.
     `next_state(result)` tells which belongs to which, `initial_state(result)` gives the first values.
 
-    Raises InvalidOption where the loss is no scalar or a parameter no initializer or input; NotDifferentiable.
+    Raises InvalidOption where the loss is no scalar or a parameter no initializer or input, where the name of a
+    learning rate is taken, or a parameter's type does not hold a number of the optimizer; NotDifferentiable.
     """
     names = trainable(graph, loss) if parameters is None else list(parameters)
     _check(graph, loss, names)
@@ -42,9 +43,10 @@ def training_step(graph: Graph, loss: str, optimizer: Optimizer, parameters: Seq
     b = Builder.continuing(with_gradients)
     taken, following = with_gradients.names(), dict[str, Value]()
     step = _counted(b, following, taken) if optimizer.counts else None
-    rates = {name: b.input(free_name(taken, name), "float32", []) for name in dict.fromkeys(optimizer.inputs())}
+    rates = {name: b.input(_free_input(taken, name), "float32", []) for name in dict.fromkeys(optimizer.inputs())}
     for name, gradient in zip(names, found):
         w = Value(b, name)
+        check_numbers(optimizer, w)
         state = {slot: _slot(b, w, slot, fill, taken) for slot, fill in optimizer.slots(w).items()}
         count = None if step is None else b.Cast(step, to=ONNX_NUMBER[w.dtype or "float32"])
         new, new_state = optimizer.update(b, w, Value(b, gradient), state, count, rates)
@@ -110,6 +112,15 @@ def _counted(b: Builder, following: dict[str, Value], taken: set[str]) -> Value:
     done = b.input(free_name(taken, STEP), "int64", [], default=np.zeros((), np.int64))
     following[done.name] = b.Add(done, b.constant(1))
     return following[done.name]
+
+
+def _free_input(taken: set[str], name: str) -> str:
+    """The name of an input that the user chose: it may mean nothing else, since it is fed under it."""
+    if not name.strip() or name in taken:
+        found = "a value of the training step has this name" if name.strip() else "it is empty"
+        raise InvalidOption(f"learning rate {name!r}", found, "give its input (--lr) another name")
+    taken.add(name)
+    return name
 
 
 def _slot(b: Builder, w: Value, slot: str, fill: float, taken: set[str]) -> Value:

@@ -160,7 +160,7 @@ class Pieces:
             stops |= {name for name in wanted if name not in self.original.inputs
                       and name not in self.original.constants}
             waiting, joined = [], 0
-        result.executed |= {"nodes": self.original.node_count(), "nodes_after": self.optimized.node_count(),
+        result.executed |= {"nodes": self.original.shown_count(), "nodes_after": self.optimized.shown_count(),
                             "pieces": count}
         result.notes.append(f"validated in {count} pieces, of at most {self.largest / 1e6:.0f} MB of weights each: "
                             "what the original gave before a piece was given to both sides of it")

@@ -401,7 +401,7 @@ class Comparison:
         """What was executed and what was not."""
         plain = self._programs.get((True, PLAIN))
         return {
-            "nodes": self.original.node_count(), "nodes_after": self.optimized.node_count(),
+            "nodes": self.original.shown_count(), "nodes_after": self.optimized.shown_count(),
             "not_executed": self.not_executed(),
             "random": [pin.original.label for pin in self.pins.pairs if pin.kind == RANDOM],
             "pinned": sum(pin.kind == DISCRETE for pin in self.pins.pairs),

@@ -159,7 +159,7 @@ def _by_regions(parts: list[Region], original: Graph, optimized: Graph, pins: Pi
                 break
     stood = {name: str(part.original.declared.get(name)) for part in parts for name in part.original.inputs
              if name not in original.inputs}
-    result.executed = {"nodes": original.node_count(), "nodes_after": optimized.node_count(), "not_executed": labels,
+    result.executed = {"nodes": original.shown_count(), "nodes_after": optimized.shown_count(), "not_executed": labels,
                        "regions": len(parts), "random": random, "pinned": pinned, "by_reference": list(reference),
                        "random_values_for": stood}
     result.notes.append(f"not executed: {', '.join(labels)}; what lies between was validated in {len(parts)} regions, "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
@@ -32,6 +32,17 @@ from .measure import Measured
 from .trials import trials_for
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
+BUDGET, INSIDE, REFUSED = "left for want of budget", "inside of others", "refused"
+WHY_NOT = {  # verdict -> what it means, for people who ask why a set is no kernel of the result
+    "faster": "its kernel is faster, but overlaps with others that save more, or no graph with it won as a whole",
+    "equal": "its kernel was measured no faster than its nodes",
+    "slower": "its kernel was measured slower than its nodes",
+    "faulty": "its kernel gave wrong numbers when it was checked", "crashed": "its kernel crashed when it was checked",
+    INSIDE: "a larger set, of which it is a part, has a kernel that is faster than its nodes",
+    BUDGET: "it was not tried: the budget went to sets that write more (--effort high has a larger one)",
+    REFUSED: "a result with its kernel failed validation",
+}
+FROZEN = "the frozen timing database has no record of its kernel"
 IMPOSSIBLE = 1 / 16  # of a candidate of the budget: that there is no kernel is found in milliseconds
 MOST_ROUNDS = 4  # of looking at what lay inside of others and was left
 
@@ -145,6 +156,7 @@ class Explorer:
         self.trials = trials_for(target, attempt)
         self._known: dict[str, Measured] = {}
         self._bodies: Bodies = {}
+        self._places: dict[str, tuple[tuple[str, ...], str, int]] = {}  # operators, an output, how many places
         self._impossible: Counter[str] = Counter()
         self._faults: list[str] = []
         self._measured = self._sets = self._several = self._cut = 0
@@ -189,6 +201,19 @@ class Explorer:
         return {"counts": self.counts, "impossible": sorted_counts(self._impossible), "faults": list(self._faults),
                 "note": self.trials.note}
 
+    def why_not(self, chosen: Collection[str]) -> Iterator[tuple[tuple[str, ...], str, str, int]]:
+        """Of each set that is no kernel of a result whose kernels have the signatures `chosen`: its operators, the
+        reason, an output, and in how many places it stands."""
+        for key, verdict in self.seen.items():
+            if key in chosen or key not in self._places:
+                continue
+            operators, output, count = self._places[key]
+            note = self._known[key].note if key in self._known else ""
+            reason = WHY_NOT.get(verdict, verdict) if verdict != BUDGET or not self.timings.frozen else FROZEN
+            if verdict == "impossible":
+                reason = f"there is no kernel for it: {note}"
+            yield operators, reason, output, count
+
     def _explore(self, graph: Graph, sizes: Mapping[str, int] | None) -> tuple[
             Look, dict[str, Measured], list[tuple[str, Group]]]:
         """The candidates of a graph, what is known of those that were worth trying, and the groups that save most."""
@@ -220,16 +245,18 @@ class Explorer:
         for key, each in order:
             if key in known or not any(set(group.nodes).isdisjoint(covered) for group in each.groups):
                 continue
+            self._places.setdefault(key, (tuple(node.op for node in each.body.nodes), each.groups[0].output,
+                                          len(each.groups)))
             if key in self.refused:
-                self.seen[key] = "refused"
+                self.seen[key] = REFUSED
                 continue
             if _inside(each, settled):
-                self.seen.setdefault(key, "inside of others")
+                self.seen.setdefault(key, INSIDE)
                 continue
             fresh = key not in self._known
             result = None if fresh and look.new >= self.budget.candidates else self._result(key, each.body)
             if result is None:
-                self.seen.setdefault(key, "left for want of budget")
+                self.seen.setdefault(key, BUDGET)
                 continue
             if fresh:
                 look.new += IMPOSSIBLE if result.verdict == "impossible" else 1.0

@@ -106,7 +106,7 @@ def _nothing(body: Graph, exact: bool, threads: int) -> Trial | None:
 
 
 def _c_text(body: Graph, exact: bool, variant: str) -> str:
-    return plan_of(body, shapes_of(body), exact=exact).text if unavailable() is None else ""
+    return plan_of(body, shapes_of(body), exact=exact).told if unavailable() is None else ""
 
 
 def _from_record(record: Record) -> Measured | None:

@@ -10,6 +10,7 @@ import os
 import signal
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,22 @@ def test_numbers_that_are_no_times_are_a_miss(record: Record, row: dict[str, Any
     with pytest.raises(FrozenMiss, match="is damaged"):
         Timings(path, frozen=True).get(*record.place)
     assert Timings(path).prune(older_than=1e12) == (1, 0)
+
+
+@pytest.mark.parametrize(("damage", "says"), [
+    (lambda path: path.write_bytes(path.read_bytes()[:3000]), "is damaged"),
+    (lambda path: path.write_bytes(path.read_bytes()[:16] + bytes(range(256)) * 99), "is damaged"),
+    (lambda path: path.write_bytes(b""), "holds no records"), (lambda path: path.unlink(), "is not there"),
+])
+def test_a_frozen_run_names_what_is_wrong_with_the_file(damage: Callable[[Path], object], says: str,
+                                                        tmp_path: Path) -> None:
+    with Timings(tmp_path / "t.db") as timings:
+        timings.put(NODE)
+    with Timings(tmp_path / "t.db", frozen=True) as timings:
+        assert timings.get(*NODE.place) == NODE
+    damage(tmp_path / "t.db")
+    with Timings(tmp_path / "t.db", frozen=True) as timings, pytest.raises(FrozenMiss, match=f"the file {says}"):
+        timings.get(*NODE.place)
 
 
 def test_what_was_measured_is_believed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cost_model.timings import Timings
 from graphs import save
+from graphs.errors import InvalidOption
 from graphs.machine import cores_visible
 from graphs.text import parse_graph
+from optimizer import optimize as optimize_graph
 from optimizer.command_line import main
 from optimizer.options import THREADS_PER_CORE
 from optimizer.report import summary
+from optimizer.report_html import render
 from optimizer.rule_text import WIDTH
 from rules.catalogue import all_rules
 
@@ -103,6 +108,16 @@ def test_the_speed_up_is_no_quotient_of_the_times(after: float, words: str) -> N
     assert "1 thread)" in text and "trace      1 step" in text.splitlines()
 
 
+@pytest.mark.parametrize("target", ["egraft:cpu", "onnxruntime:cpu"])
+def test_what_the_speed_up_is_against(target: str, tmp_path: Path) -> None:
+    graph = parse_graph('graph "m" opset 18 (x: float32[64, 512]) -> (y) { a = Exp(x) b = Neg(a) y = Neg(b) }')
+    report = optimize_graph(graph, target=target, effort="low", timings=str(tmp_path / "t.db")).report
+    assert report["measured"]["against"] == f"the input on {target}"
+    told = [line for line in summary({**report, "unchanged": False}).splitlines() if line.startswith("against")]
+    assert bool(told) == (target == "egraft:cpu") and all("the input on egraft:cpu;" in line for line in told)
+    assert f"against the input on {target}" in render({**report, "unchanged": False})
+
+
 @pytest.mark.parametrize("words", [[], ["--help"], ["optimize", "--help"], ["nonsense"], ["optimize"]])
 def test_usage(words: list[str], capsys: Output) -> None:
     assert egraft(*words) in ((2,) if words in (["nonsense"], ["optimize"]) else (0, 2))
@@ -123,3 +138,33 @@ def test_results_of_a_folder_take_no_model_s_place(model: Path, tmp_path: Path, 
 def test_the_text_form_says_that_it_is_for_reading(model: Path, tmp_path: Path, capsys: Output) -> None:
     assert optimize(model, tmp_path / "m.txt") == 0
     assert "for reading" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [
+    ["run", "MODEL", "--outputs", "PIPE"], ["bench", "MODEL", "--target", "egraft:cpu", "--json", "PIPE"],
+    ["timings", "export", "PIPE", "--timings", "FOLDER/t.db"], ["grad", "MODEL", "--loss", "y", "-o", "PIPE"],
+    ["train-step", "MODEL", "--loss", "mse", "-o", "PIPE"],
+], ids=lambda words: words[0])
+def test_no_command_puts_a_file_into_the_place_of_a_pipe(words: list[str], model: Path, tmp_path: Path,
+                                                        capsys: Output) -> None:
+    """Nor of a device: `bench --json /dev/null` took the place of /dev/null where the user may write there."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    with Timings(tmp_path / "t.db") as timings:
+        timings.records()
+    given = {"MODEL": model, "PIPE": pipe, "FOLDER/t.db": tmp_path / "t.db"}
+    assert egraft(*(given.get(word, word) for word in words)) == 2
+    one_line(capsys, str(pipe), "no regular file")
+    with pytest.raises(InvalidOption, match="no regular file"):  # whoever calls, from Python as well
+        save(parse_graph('graph "m" opset 18 (x: float32[4]) -> (y) { y = Neg(x) }'), pipe)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize(("line", "dim", "says"), [
+    ("w = constant float32[2, 1] [1, 2] y = MatMul(x, w)", "k=3", "--dim k=3: the model does not take this size"),
+    ("y = ArgMax(x, axis=0)", "n=0", "--dim n=0: the model does not run on empty inputs"),
+])
+def test_run_names_a_size_that_the_model_cannot_have(line: str, dim: str, says: str, tmp_path: Path,
+                                                     capsys: Output) -> None:
+    save(parse_graph(f'graph "m" opset 18 (x: float32[n, k]) -> (y) {{ {line} }}'), tmp_path / "m.onnx")
+    assert egraft("run", tmp_path / "m.onnx", "--dim", dim) == 2
+    one_line(capsys, says)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,13 @@ def test_a_process_that_dies_takes_one_model_with_it(folder: Path, tmp_path: Pat
     """Two workers; the first process is killed, the second and the one after it do the rest."""
     started: list[ChildProcess] = []
 
+    numbers = count()  # drawn at once: two threads that look at `started` may both find it empty
+
     class Killed(ChildProcess):
         def __init__(self, module: str, threads: int = 1) -> None:
+            is_first = next(numbers) == 0
             super().__init__(module, threads)
-            if not started:
+            if is_first:
                 self.process.kill()
             started.append(self)
 

@@ -11,6 +11,7 @@ from graphs import load
 from graphs.ir import Graph, is_fused
 from graphs.text import parse_graph
 from optimizer import Result, Trace, optimize
+from optimizer.commands import trace_command
 from optimizer.report_html import render
 from optimizer.result import step_text
 from optimizer.validating import unsteady
@@ -19,6 +20,7 @@ from runtime.codegen.c import FusedKernel, unavailable
 from runtime.feeds import draw
 from runtime.fusion import Group, fuse
 from search.trace import same_graph
+from tests.norms import spelled_norm
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 SIZES = {"n": 64}
@@ -30,13 +32,7 @@ GRAPH = """graph "g" opset 18 (x: float32[n, 256], r: float32[n, 256]) -> (y) {
   one = constant float32[] 1.0
   root = constant float32[] 1.4142135
   u = Add(x, r)
-  mean = ReduceMean(u, axes=[-1])
-  d = Sub(u, mean)
-  p = Pow(d, two)
-  v = ReduceMean(p, axes=[-1])
-  w = Add(v, tiny)
-  s = Sqrt(w)
-  z = Div(d, s)
+  NORM
   t = Transpose(z, perm=[1, 0])
   m = MatMul(z, t)
   a = Div(m, root)
@@ -44,7 +40,7 @@ GRAPH = """graph "g" opset 18 (x: float32[n, 256], r: float32[n, 256]) -> (y) {
   c = Add(b, one)
   e = Mul(m, c)
   y = Mul(e, half)
-}"""
+}""".replace("NORM", spelled_norm("u", "z", "tiny"))
 EXACT = """graph "g" opset 18 (x: float32[n, 4096], r: float32[n, 4096]) -> (y) {
   a = Mul(x, r)
   b = Add(a, x)
@@ -173,6 +169,38 @@ def test_a_kernel_that_fails_validation_is_done_without(settings: dict[str, Any]
     assert found.report["fusions"]["counts"]["refused"]
     feeds = draw(found.original, 0, SIZES)
     np.testing.assert_allclose(run(found.graph, feeds)["y"], run(found.original, feeds)["y"], rtol=1e-4, atol=1e-5)
+
+
+@needs_compiler
+def test_a_node_alone_is_no_fusion_and_the_engine_is_named(settings: dict[str, Any], tmp_path: Path,
+                                                          capsys: pytest.CaptureFixture[str]) -> None:
+    found = optimize(parse_graph("""graph "g" opset 18 (x: float32[1, 64, 64, 64], r: float32[64, 64]) -> (y, z) {
+      y = MaxPool(x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+      z = Det(r)
+    }"""), **{**settings, "dims": {}})
+    (step,) = found.trace.steps
+    told = step_text(step)
+    assert step["rule"] == "kernel" and "1 node runs as a kernel" in told
+    assert "// MaxPool: computed by the engine" in told
+    found.trace.save(tmp_path / "t.json")
+    assert trace_command(tmp_path / "t.json", None, "kernel") == 0 and "did fire: step 0" in capsys.readouterr().out
+
+
+@needs_compiler
+def test_why_a_set_is_no_kernel(settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(graph: str, rule: str, **more: Any) -> str:
+        optimize(parse_graph(graph), **{**settings, "dims": {}, **more}).trace.save(tmp_path / "t.json")
+        assert trace_command(tmp_path / "t.json", None, rule) == 0
+        return capsys.readouterr().out
+
+    small = """graph "g" opset 18 (x: float64[2, 3], w: float64[3, 4]) -> (y) {
+      p = MatMul(x, w)
+      y = Relu(p)
+    }"""
+    assert "fuse: 1 time: there is no kernel for it: MatMul of other than float32 (for example at y (MatMul Relu))" in (
+        answer(small, "fuse"))
+    assert "kernels are tried for egraft:cpu and egraft:cuda alone" in answer(small, "fuse", target="roofline")
+    assert "a larger set" in answer(EXACT.replace("[n", "[64"), "fuse")
 
 
 @pytest.mark.parametrize("objective", ["nodes", "memory"])

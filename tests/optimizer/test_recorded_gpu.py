@@ -26,6 +26,7 @@ from runtime import Session, run
 from runtime.codegen import emulation
 from runtime.cuda.emulated import EmulatedDevice
 from runtime.feeds import draw
+from tests.norms import spelled_norm
 from tests.runtime.cuda.wound import Wound
 
 pytestmark = pytest.mark.skipif(emulation.unavailable() is not None, reason=str(emulation.unavailable()))
@@ -98,14 +99,10 @@ NORM = """graph "g" opset 18 (x: float32[n, 40], r: float32[n, 40], w: float32[4
   tiny = constant float32[] 1e-5
   two = constant float32[] 2.0
   u = Add(x, r)
-  p = Pow(u, two)
-  v = ReduceMean(p, axes=[-1])
-  e = Add(v, tiny)
-  s = Sqrt(e)
-  z = Div(u, s)
+  NORM
   m = MatMul(z, w)
   y = Relu(m)
-}"""
+}""".replace("NORM", spelled_norm("u", "z", "tiny", centred=False))
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from graphs import save, zoo
 from graphs.text import parse_graph
 from optimizer.command_line import main
 from runtime.codegen.c import unavailable
+from runtime.fusion import Group, as_functions, fuse
 
 
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -24,6 +25,20 @@ def test_fusions_are_listed_and_outputs_stay(tmp_path: Path, capsys: pytest.Capt
     with np.load(plain) as a, np.load(fused) as b:
         for name in a:
             np.testing.assert_allclose(a[name], b[name], rtol=1e-5, atol=1e-5)
+
+
+def test_kernels_that_a_file_holds_already_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[4, 8]) -> (y) {
+      a = Exp(x)
+      y = Abs(a)
+    }""")
+    model, timings = tmp_path / "m.onnx", str(tmp_path / "t.db")
+    save(as_functions(fuse(graph, [Group((0, 1), "y")])), model)
+    assert main(["run", str(model), "--fuse", "--timings", timings]) == 0
+    assert "the file already holds 1 fused kernel: " in capsys.readouterr().out
+    words = ["--target", "egraft:cpu", "--effort", "low", "--timings", timings]
+    assert main(["optimize", str(model), "-o", str(tmp_path / "o.onnx"), *words]) == 0
+    assert "0 new kernels beside 1 that the file already held in the result" in capsys.readouterr().out
 
 
 def test_fusions_are_for_targets_that_run_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,10 @@ from cost_model.targets import resolve
 from cost_model.targets.onnxruntime_cpu import OnnxRuntimeCpu
 from cost_model.timings import Timings
 from graphs.builder import Builder
+from graphs.errors import InvalidOption
 from graphs.ir import Graph
-from optimizer import sizing
+from graphs.text import parse_graph
+from optimizer import optimize, sizing
 
 TARGET = "onnxruntime:cpu"
 
@@ -75,3 +77,31 @@ def test_a_record_of_other_sizes_is_not_believed(tmp_path: Path, monkeypatch: py
         with Timings(tmp_path / f"{number}.db") as timings:
             timings.add(record.key, record.target, target.fingerprint, "sizes", [1.0], 1.0, {"sizes": wrong})
             assert tried(graph, timings, monkeypatch) == (first, tries)
+
+
+def refused(model: str, dims: dict[str, list[int]], target: str, database: Path) -> str:
+    with pytest.raises(InvalidOption) as error:
+        optimize(parse_graph(model), target=target, dims=dims, timings=str(database))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("inputs", "line", "dims", "says"), [
+    ("w: float32[12, 4]", "y = MatMul(x, w)", {"n": [2], "k": [12, 7]}, "--dim n=2,k=7: the model does not take"),
+    ("w: float32[m, 3]", "y = Concat(x, w, axis=1)", {"n": [2], "m": [3]}, "Concat 'y'"),
+    ("w: float32[m, k]", "y = Add(x, w)", {"n": [2], "m": [3]}, "do not broadcast"),
+    ("w: float32[n]", "y = Reshape(x, shape=[-1, 12])", {"n": [1], "k": [7]}, "Reshape 'y'"),
+])
+def test_sizes_at_which_types_contradict_are_refused(inputs: str, line: str, dims: dict[str, list[int]], says: str,
+                                                     tmp_path: Path) -> None:
+    model = f'graph "m" opset 17 (x: float32[n, k], {inputs}) -> (y) {{ {line} }}'
+    assert says in refused(model, dims, "roofline", tmp_path / "t.db")
+
+
+@pytest.mark.parametrize("target", [TARGET, "egraft:cpu"])
+def test_sizes_at_which_the_model_does_not_run_are_refused(target: str, tmp_path: Path) -> None:
+    model = """graph "m" opset 17 (x: float32[n, k]) -> (y) {
+      nine = constant int64[1] [9]
+      y = Gather(x, nine, axis=1) }"""
+    assert "--dim k=7: the model does not run at this size: " in refused(model, {"k": [7]}, target, tmp_path / "t.db")
+    found = optimize(parse_graph(model), target=target, dims={"k": [10]}, timings=str(tmp_path / "t.db"))
+    assert found.report["target"]["sizes"]["k"] == 10

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from graphs.text import parse_graph
+from optimizer import optimize
 from runtime import Session
 from runtime.codegen.c import FusedKernel, compiler
 from runtime.fusion import Group, fuse
@@ -37,6 +38,29 @@ def test_without_any_compiler_it_is_said_what_to_do(without_a_system: None, monk
     monkeypatch.setattr(compiler, "find_spec", lambda name: None)
     said = compiler.unavailable()
     assert said is not None and "egraft[jit]" in said and compiler.identity() == ""
+
+
+@pytest.mark.parametrize(("named", "reason"), [
+    ("/nowhere/gcc", "no such program is here"), ("'gcc", "no such program is here"),
+    ("FOLDER/text", "it does not answer --version"), ("false", "it does not answer --version"), ("cc -Wall", ""),
+    ("", ""),
+])
+def test_a_cc_that_cannot_be_used_is_told(named: str, reason: str, tmp_path: Path,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    if compiler.unavailable() is not None:
+        pytest.skip(str(compiler.unavailable()))
+    (tmp_path / "text").write_text("no program")
+    (tmp_path / "text").chmod(0o755)
+    monkeypatch.setenv("CC", named.replace("FOLDER", str(tmp_path)))
+    compiler._compiler.cache_clear()
+    graph = parse_graph("""graph "g" opset 18 (x: float32[3, 41]) -> (y) {
+      a = Exp(x)
+      y = Sqrt(a)
+    }""")
+    told = Session(fuse(graph, [Group((0, 1), "y")])).report.summary()
+    assert bool(told) == bool(reason) and reason in told
+    warnings = optimize(graph, target="egraft:cpu", effort="low", timings=str(tmp_path / "t.db")).report["warnings"]
+    assert warnings == ([told] if told else [])
 
 
 @pytest.mark.skipif(find_spec("ziglang") is None, reason="extra jit is not installed")

@@ -25,6 +25,7 @@ from search.fusions.enumerate import enumerate_groups
 from search.fusions.labels import label_of
 from search.fusions.measure import Measured, measured_now, shapes_of, small_sizes
 from tests.fuzz.generator import generate
+from tests.norms import spelled_norm
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -180,13 +181,7 @@ BLOCK = """graph "g" opset 18 (x: float32[b, s, 64], r: float32[b, s, 64], q: fl
   one = constant float32[] 1.0
   half = constant float32[] 0.5
   u = Add(x, r)
-  mean = ReduceMean(u, axes=[-1])
-  d = Sub(u, mean)
-  sq = Pow(d, two)
-  v = ReduceMean(sq, axes=[-1])
-  w = Add(v, one)
-  root = Sqrt(w)
-  n = Div(d, root)
+  NORM
   e = Erf(n)
   f = Add(e, one)
   g = Mul(n, f)
@@ -194,7 +189,7 @@ BLOCK = """graph "g" opset 18 (x: float32[b, s, 64], r: float32[b, s, 64], q: fl
   t = Div(q, k)
   c = Add(t, m)
   p = Softmax(c, axis=-1)
-}"""  # noqa: E501
+}""".replace("NORM", spelled_norm("u", "n", "one"))  # noqa: E501
 
 
 @needs_compiler

@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,8 +39,28 @@ Function = Callable[[int, int], None]  # addresses of the array of pointers and 
 
 def unavailable() -> str | None:
     """Why kernels cannot be compiled here; None if they can."""
-    return None if _compiler() else ("no C compiler is here; install gcc or clang, name one in $CC, or "
-                                     "pip install 'egraft[jit]', which brings one")
+    if _compiler():
+        return None
+    why = f" ({trouble})" if (trouble := _trouble_with_cc()) else ""
+    return (f"no C compiler is here{why}; install gcc or clang, name one in $CC, or "
+            "pip install 'egraft[jit]', which brings one")
+
+
+def passed_over() -> str | None:
+    """What to tell where another compiler is used than $CC names; None if it is that one, or none at all."""
+    found, trouble = _compiler(), _trouble_with_cc()
+    if found is None or trouble is None:
+        return None
+    return f"{trouble}: kernels are compiled with {shlex.join(found[0])} instead"
+
+
+def _trouble_with_cc() -> str | None:
+    """Why what $CC names is not the compiler; None if it is, or nothing is named."""
+    found, wanted, named = _compiler(), _named(), os.environ.get("CC", "").strip()
+    if not named or (found is not None and found[0] == wanted):
+        return None
+    why = "no such program is here" if wanted is None else "it does not answer --version as compilers do"
+    return f"$CC is {named!r}, and {why}"
 
 
 def identity() -> str:
@@ -50,19 +71,35 @@ def identity() -> str:
 
 def _commands() -> Iterator[tuple[str, ...]]:
     """Compilers that may be here: the system's, and that of the package ziglang (clang, without a system)."""
-    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
-        path = shutil.which(name) if name else None
+    named = _named()
+    if named is not None:
+        yield named
+    for name in ("cc", "gcc", "clang"):
+        path = shutil.which(name)
         if path is not None:
             yield (path,)
     if find_spec("ziglang") is not None:
         yield sys.executable, "-m", "ziglang", "cc"
 
 
+def _named() -> tuple[str, ...] | None:
+    """The command in $CC, a program and perhaps options (`ccache gcc`); None where there is no such program."""
+    try:
+        program, *more = shlex.split(os.environ.get("CC", "")) or [""]
+    except ValueError:  # a quotation mark that does not end: no program is called so
+        return None
+    path = shutil.which(program)
+    return None if path is None else (path, *more)
+
+
 @lru_cache(maxsize=1)
 def _compiler() -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
     """(command, flags for this machine, what identifies both and the machine's instructions)."""
     for command in _commands():
-        said = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=SECONDS)
+        try:
+            said = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=SECONDS)
+        except (OSError, subprocess.TimeoutExpired):  # no program, whatever its mode says; `passed_over` tells
+            continue
         if said.returncode == 0:
             flags = _machine_flags(command)
             return command, flags, "\0".join([said.stdout.partition("\n")[0], *flags, _instructions()])

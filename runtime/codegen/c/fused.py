@@ -47,6 +47,14 @@ class Plan:
     before: tuple[Launch, ...] = ()
     indexed: bool = False  # it reads by indices, or up to lengths, which may be wrong
     recurrent: Recurrent | None = None
+    by_engine: str = ""  # the operator that the engine computes, with a kernel that was written by hand
+
+    @property
+    def told(self) -> str:
+        """The texts for people, with a line on what has none."""
+        done = (f"// {self.by_engine}: computed by the engine's own kernel, which is written by hand"
+                f"{'' if self.text else '; nothing else is left to do'}") if self.by_engine else ""
+        return "\n".join(filter(None, [done, self.text]))
 
     @property
     def text(self) -> str:
@@ -242,7 +250,8 @@ def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[
     place = {name: index for index, name in enumerate([*graph.inputs, *held, *graph.outputs, FAULT])}
     recurrent = recurrent_of(values, place, place[FAULT], exact)
     if recurrent is not None:
-        made = Plan((), _outputs(values), 0, indexed=recurrent.told, recurrent=recurrent)
+        made = Plan((), _outputs(values), 0, indexed=recurrent.told, recurrent=recurrent,
+                    by_engine=graph.nodes[-1].op)
     else:
         made = _lowered(graph, values, place, exact)
     written = sum(_bytes(values, name) for name in graph.outputs)
@@ -273,7 +282,9 @@ def _planned(values: Values, place: dict[str, int], exact: bool) -> Plan:
     product, done, room = _product(values, pieces, place, exact)
     left = [piece for piece in pieces if piece is not done]
     launches = tuple(launch_of(Writer(NAME, group).made, place, exact) for group in grouped(left))
-    return Plan(launches, outputs, 0, product, (room,) if product else (), indexed=any(each.indices for each in pieces))
+    by_engine = next((each.product.op for each in pieces if each.product is not None), "")
+    return Plan(launches, outputs, 0, product, (room,) if product else (), by_engine=by_engine,
+                indexed=any(each.indices for each in pieces))
 
 
 def _staged(graph: Graph, values: Values, place: Mapping[str, int], exact: bool) -> Plan | None:

@@ -264,15 +264,7 @@ def test_other_floats(dtype: str) -> None:
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["int64", "uint8"])
 def test_integers_and_bools_have_the_bits_of_numpy(dtype: str) -> None:
-    graph = parse_graph(f"""graph "g" opset 20 (x: {dtype}[70], z: {dtype}[70], k: bool[70]) -> (y) {{
-      a = Mul(x, z)
-      b = Sub(a, z)
-      c = Greater(b, x)
-      d = And(c, k)
-      e = Cast(d, to=1)
-      f = Cast(b, to=1)
-      y = Add(e, f)
-    }}""")
+    graph = kernels.integers_and_bools(dtype)
     for _, arrays in draws(graph, shapes(graph)):
         np.testing.assert_array_equal(run_fused(graph, arrays, exact=True)[0], by_nodes(graph, arrays)[0])
 

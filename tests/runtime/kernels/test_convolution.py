@@ -138,6 +138,17 @@ def test_other_pools(op: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_a_window_longer_than_its_input(op: str) -> None:
+    """ONNX's formula gives floor(-1/2) + 1 = 0 windows, ONNX Runtime 1, PyTorch an error, as egraft: its means would
+    be NaN. With stride 1 and with a part of a window (ceil_mode) runtimes agree."""
+    x = np.ones((1, 1, 1), F)
+    with pytest.raises(ValueError, match="a window of 2 is longer than the padded input of 1"):
+        evaluate_ours(op, {"kernel_shape": (2,), "strides": (2,), "p": 2}, [x])
+    compare(op, [x], 22, kernel_shape=(2,))
+    compare(op, [x], 22, kernel_shape=(2,), strides=(2,), ceil_mode=1)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_negative_automatic_padding_stays_opaque(op: str) -> None:
     attrs = {"kernel_shape": (1,), "strides": (2,), "auto_pad": "SAME_UPPER"}
     assert canonical(op, attrs, [np.ones((1, 1, 5), F)], 11) is None

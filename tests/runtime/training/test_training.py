@@ -8,6 +8,7 @@ import pytest
 
 from graphs import load
 from graphs.builder import Builder
+from graphs.dtypes import numpy_dtype
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
 from graphs.onnx_io import proto_bytes
@@ -147,6 +148,32 @@ def test_what_is_trained_by_default() -> None:
     from runtime.training.step import trainable
 
     assert trainable(b.graph(), "loss") == ["scale", "bias", "shift"]
+
+
+@pytest.mark.parametrize(("dtype", "optimizer", "says"), [
+    ("float16", Adam(), "epsilon 1e-08 is 0 in float16"), ("bfloat16", AdamW(), "beta2 0.999 is 1 in bfloat16"),
+    ("float16", SGD(1e-9), "learning_rate 1e-09 is 0"), ("float16", Adam(epsilon=1e-4), ""), ("float16", Muon(), ""),
+    ("bfloat16", SGD(0.1, 0.9), ""), ("float32", Adam(), ""),
+])
+def test_numbers_that_a_type_does_not_hold_are_refused(dtype: str, optimizer: Optimizer, says: str) -> None:
+    """Where the gradient is zero, Adam in float16 would divide 0 by 0."""
+    b = Builder()
+    x = b.input("x", dtype, [3])
+    w = b.constant(np.ones((3, 2), numpy_dtype(dtype)), "w")
+    b.output(b.ReduceSum(x @ w, keepdims=0), "loss")
+    if says:
+        with pytest.raises(InvalidOption, match=says):
+            training_step(b.graph(), "loss", optimizer)
+        return
+    step = training_step(b.graph(), "loss", optimizer)
+    found = run(step, {"x": np.array([0, 1, 2], numpy_dtype(dtype)), **initial_state(step)})
+    assert np.isfinite(found["next_w"].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("name", ["x", "w", "loss", "step", ""])
+def test_a_learning_rate_takes_no_name_that_means_something(name: str) -> None:
+    with pytest.raises(InvalidOption, match="learning rate"):
+        training_step(linear_model(), "loss", Adam(name))
 
 
 def test_options_that_are_not_possible() -> None:
