@@ -77,11 +77,6 @@ typedef struct {
   eg_index band;                                       // elements of a channel that a tile pads at most
 } eg_product;
 
-// Rows of a panel of A: evenly, so that the last panel is not nearly empty.
-eg_index eg_height(eg_index m) { return m ? eg_parts_of(m, eg_parts_of(m, EG_MR)) : 1; }
-eg_index eg_width(void) { return EG_NR; }
-eg_index eg_lane(void) { return EG_VL; }
-
 // A part of C that one thread computes: where it is, and what it is made of.
 typedef struct {
   eg_index number, row, rows, column, columns, height;
@@ -378,13 +373,17 @@ static eg_index eg_plan_windows(eg_product* job) {
   return job->room;
 }
 
-// Tiles of squares: some lines of them, all maps; where lines are few, some of the maps.
+// Tiles of squares: some lines of them, all maps; where lines are few, some of the maps. What a thread needs stays small
+// beside image and result, or beside the weights, which are read again for each tile.
 static eg_index eg_plan_winograd(eg_product* job) {
   const eg_winograd* const winograd = job->winograd;
   const eg_index lines = eg_parts_of(winograd->counts[0], 2), across = eg_across(winograd);
-  const eg_index square = EG_PLACES * eg_deep(winograd->channels) * (eg_index)sizeof(float);
-  const eg_index fitting = 2 * EG_TILE_BYTES / (across * square), panels = eg_parts_of(job->m, EG_NR);
-  eg_index parts = eg_parts_of(lines, fitting > 1 ? fitting : 1), shared = 1;
+  const eg_index panels = eg_parts_of(job->m, EG_NR), weights = EG_PLACES * eg_deep(winograd->channels) * panels * EG_NR;
+  const eg_index image = winograd->channels * winograd->sizes[0] * winograd->sizes[1];
+  const eg_index share = (image + job->m * job->n) * job->batches / EG_SHARE, fitting = share > weights / 4 ? share : weights / 4;
+  const eg_index most = eg_least(fitting > EG_LEAST_BAND / 2 ? fitting : EG_LEAST_BAND / 2, EG_TILE_BYTES / 2);
+  eg_index parts = 1, shared = 1;
+  while (parts < lines && eg_room_of(winograd, eg_parts_of(lines, parts)).all > most) ++parts;
   if (job->threads > 1) {
     const eg_index wanted = eg_parts_of(2 * job->threads, job->batches);
     if (parts < wanted) parts = eg_least(wanted, eg_parts_of(lines * across, EG_MR));
@@ -480,19 +479,4 @@ void eg_multiply(eg_product* job) {
   eg_plan(job);
   job->serial = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
   eg_parallel(eg_compute, job, job->batches * job->row_tiles * job->column_tiles, job->threads);
-}
-
-// All of A or B as panels.
-void eg_pack_a(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k, float* to) {
-  eg_pack_left(a, row_step, column_step, m, k, eg_height(m), to);
-}
-
-// The same for windows.
-void eg_pack_w(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k, float* to) {
-  eg_pack_left(a, row_step, column_step, m, k, EG_VL, to);
-}
-
-void eg_pack_b(const float* b, eg_index row_step, eg_index column_step, eg_index k, eg_index n, float* to) {
-  for (eg_index j = 0; j < n; j += EG_NR, to += k * EG_NR)
-    eg_pack_right(b + j * column_step, row_step, column_step, 0, k, eg_least(EG_NR, n - j), to);
 }

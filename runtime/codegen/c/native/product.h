@@ -249,3 +249,23 @@ EG_INLINE void eg_gather(const int vectors, const float* image, eg_index element
     for (eg_index j = count; j < width; ++j) to[j] = 0.0f;
   }
 }
+
+// Rows of a panel of A: evenly, so that the last panel is not nearly empty.
+eg_index eg_height(eg_index m) { return m ? eg_parts_of(m, eg_parts_of(m, EG_MR)) : 1; }
+eg_index eg_width(void) { return EG_NR; }
+eg_index eg_lane(void) { return EG_VL; }
+
+// All of A or B as panels.
+void eg_pack_a(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k, float* to) {
+  eg_pack_left(a, row_step, column_step, m, k, eg_height(m), to);
+}
+
+// The same for windows.
+void eg_pack_w(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k, float* to) {
+  eg_pack_left(a, row_step, column_step, m, k, EG_VL, to);
+}
+
+void eg_pack_b(const float* b, eg_index row_step, eg_index column_step, eg_index k, eg_index n, float* to) {
+  for (eg_index j = 0; j < n; j += EG_NR, to += k * EG_NR)
+    eg_pack_right(b + j * column_step, row_step, column_step, 0, k, eg_least(EG_NR, n - j), to);
+}
