@@ -92,6 +92,7 @@ class Context:
     threads: int
     feeds: dict[str, np.ndarray] | None = None
     explorer: Explorer | None = None  # of fusions, where the target takes them
+    body_explorer: Explorer | None = None  # of fusions in nested graphs, which run on the processor
     more_sizes: list[dict[str, int]] = field(default_factory=list)  # at which the winner must not be slower either
     warnings: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)  # of the run, loading included
@@ -170,7 +171,9 @@ def open_context(graph: Graph, options: Options) -> Context:
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
     more = measure_size_sets(graph, options.dims)[1:] if options.dims and feeds is None else []
     explorer = _explorer(options, target, timings, threads)
-    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, more)
+    inside = explorer if explorer is None or target.name.startswith(TARGET) else _body_explorer(
+        options, target, timings, threads)
+    return Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, inside, more)
 
 
 def _explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer | None:
@@ -186,6 +189,16 @@ def _explorer(options: Options, target: Target, timings: Timings, threads: int) 
     budget = within(effort, options.timeout).fusions
     return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget,
                     target=target)
+
+
+def _body_explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer | None:
+    """For what `egraft:cuda` runs on the processor. Records of a GPU that is elsewhere are none of a processor."""
+    if target.database is not None:
+        return None
+    from search.fusions import Explorer
+
+    budget = within(EFFORTS[options.effort], options.timeout).fusions
+    return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget)
 
 
 def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) -> int:

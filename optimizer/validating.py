@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from graphs.errors import EgraftError
 from graphs.ir import Graph, is_fused
 from graphs.operators import is_pure
 from runtime import Session
+from runtime.feeds import draw
 from runtime.validation import Validation, validate
 from runtime.validation.report import FAILED
 
@@ -55,17 +56,22 @@ def checked(original: Graph, entry: Finalist, context: Context) -> Validation:
 def holds_alone(body: Graph, better: Graph, place: str, context: Context) -> bool:
     """False where a rewritten nested graph fails on inputs of its own. Runs of the whole model may never take a branch:
     random inputs decide as they happen to (a model that asks for a rate of 16000 gets another one)."""
+    reason = fault_alone(body, better, context)
+    if reason:
+        context.warn(f"{place}: rewritten by itself it failed validation ({reason}) and stays as it was: a defect of "
+                     "egraft, please report it")
+    return not reason
+
+
+def fault_alone(body: Graph, better: Graph, context: Context) -> str:
+    """Why what was made of a nested graph fails on inputs of its own; empty where it does not."""
     try:
         with limited_to(1):
             found = validate(body, better, context.options.precision, seed=context.options.seed,
                              rtol=context.options.rtol, atol=context.options.atol)
     except EgraftError:  # no inputs can be drawn, of an unknown rank for instance: the whole model decides
-        return True
-    if found.status != FAILED:
-        return True
-    context.warn(f"{place}: rewritten by itself it failed validation ({found.reason}) and stays as it was: a defect of "
-                 "egraft, please report it")
-    return False
+        return ""
+    return found.reason if found.status == FAILED else ""
 
 
 def checked_apart(original: Graph, entry: Finalist, context: Context, *, apart: Apart,
@@ -112,7 +118,21 @@ def unsteady(graph: Graph, context: Context) -> str:
     nodes = [node for each in graph.walk() for node in each.nodes]
     if not any(is_fused(node) for node in nodes) or not all(is_pure(node) or is_fused(node) for node in nodes):
         return ""
-    feeds = measuring_feeds(graph, context, context.sizes)
+    return _unsteady(graph, measuring_feeds(graph, context, context.sizes), context)
+
+
+def unsteady_alone(body: Graph, context: Context) -> str:
+    """`unsteady` of a nested graph, on inputs of its own."""
+    if not all(is_pure(node) for each in body.walk() for node in each.nodes):
+        return ""
+    try:
+        feeds = draw(body, context.options.seed, dict(context.sizes))
+    except EgraftError:  # as in `fault_alone`
+        return ""
+    return _unsteady(body, feeds, context)
+
+
+def _unsteady(graph: Graph, feeds: Mapping[str, Any], context: Context) -> str:
     session = Session(graph, threads=context.threads)
     try:
         first = session.run(feeds, count=True)

@@ -230,7 +230,7 @@ def prepare_fused(node: Node, context: Context) -> NodeFunction:
 
 def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[str], label: str = "") -> NodeFunction:
     """A body as one kernel, or node by node where there is none. `names` are what its inputs are called around it:
-    constants of the model are packed for products once. `label`: of the node, which errors name."""
+    constants of the graph are packed for products once. `label`: of the node, which errors name."""
     slow: list[Program] = []
 
     def by_nodes(values: Values) -> Values:
@@ -244,7 +244,7 @@ def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[s
 
     if context.hooks != Hooks() or unavailable() is not None:
         return by_nodes
-    known = context.model.constants
+    known = (context.around or context.model).constants
     constants = [(place, known[name]) for place, name in enumerate(names) if name in known]
     return FusedFunction(kernel_of(body, exact), constants, context.threads, by_nodes)
 
@@ -258,7 +258,7 @@ class FusedFunction:
         self.packs = Packs(frozenset(place for place, _ in constants))
 
     def _packs(self, values: Values) -> Packs | None:
-        # A name may stand for something else in a nested graph: only the very same arrays are known to be constant.
+        # A name may stand for something else where a call is: only the very same arrays are known to be constant.
         for place, constant in self.constants:
             if values[place] is not constant.array:
                 return None
