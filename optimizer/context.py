@@ -191,14 +191,13 @@ def _explorer(options: Options, target: Target, timings: Timings, threads: int) 
                     target=target)
 
 
-def _body_explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer | None:
-    """For what `egraft:cuda` runs on the processor. Records of a GPU that is elsewhere are none of a processor."""
-    if target.database is not None:
-        return None
+def _body_explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer:
+    """For what `egraft:cuda` runs on the processor."""
     from search.fusions import Explorer
 
     budget = within(EFFORTS[options.effort], options.timeout).fusions
-    return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget)
+    return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget,
+                    target=target, on_host=True)
 
 
 def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) -> int:

@@ -96,7 +96,7 @@ def fuse_candidates(normalized: Graph, improved: Improved, context: Context, clo
     improved.candidates = [each for each in done.values() if each.name != NORMALIZED]
     improved.fusions = {**explorer.report(), "refused": {} if bodies is None else bodies.refused}
     if bodies is not None and bodies.explorer is not explorer:
-        improved.fusions["in_nested_graphs"] = bodies.explorer.report()
+        improved.fusions["on_host"] = bodies.explorer.report()
         bodies.explorer.close()
     explorer.close()
     clock.note(**explorer.counts)

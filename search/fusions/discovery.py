@@ -30,7 +30,7 @@ from .choose import packing_of
 from .enumerate import Enumeration, enumerate_groups, is_movement
 from .labels import label_of
 from .measure import Measured
-from .trials import trials_for
+from .trials import trials_for, trials_on_host
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
 IMPOSSIBLE = 1 / 16  # of a candidate of the budget: that there is no kernel is found in milliseconds
@@ -137,15 +137,15 @@ def discover(graph: Graph, sizes: Mapping[str, int] | None = None, timings: Timi
 
 class Explorer:
     """Looks for fusions in several graphs that belong together, and knows what it saw. `refused`: signatures of bodies
-    that are never taken."""
+    that are never taken. `on_host`: of nested graphs, which a GPU's target runs on the processor."""
 
     def __init__(self, timings: Timings, *, threads: int = 1, exact: bool = False, budget: FusionBudget | None = None,
-                 attempt: Try | None = None, target: Target | str = TARGET) -> None:
+                 attempt: Try | None = None, target: Target | str = TARGET, on_host: bool = False) -> None:
         self.timings, self.threads, self.exact = timings, threads, exact
         self.budget = budget or FusionBudget()
         self.refused: set[str] = set()
         self.seen: dict[str, str] = {}  # signature -> verdict, or why there is none
-        self.trials = trials_for(target, attempt)
+        self.trials = trials_on_host(target) if on_host and isinstance(target, Target) else trials_for(target, attempt)
         self._known: dict[str, Measured] = {}
         self._bodies: Bodies = {}
         self._impossible: Counter[str] = Counter()
