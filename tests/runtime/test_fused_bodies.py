@@ -223,15 +223,19 @@ POINTWISE = ("Add", "Mul", "Sub", "Max")
 def random_body(rng: np.random.Generator, names: list[str], stem: str, depth: int) -> tuple[list[str], list[str]]:
     """(lines, names of all values), all of [ROWS, COLUMNS] or turned; `names` are there before."""
     lines, full, turned = [], list(names), list[str]()
-    for number in range(int(rng.integers(4, 10))):
-        new, kind = f"{stem}{number}", rng.integers(8 if depth else 7)
-        one, other = (full[int(rng.integers(len(full)))] for _ in range(2))
+
+    def recent(values: list[str]) -> str:  # what nobody reads is nobody's work
+        return values[-min(int(rng.geometric(0.3)), len(values))]
+
+    for number in range(int(rng.integers(6, 16))):
+        new, kind = f"{stem}{number}", rng.integers(9 if depth else 8)
+        one, other = recent(full), recent(full)
         if kind == 0:
             lines.append(f"{new} = Transpose({one}, perm=[1, 0])")
             turned.append(new)
             continue
         if kind == 1 and turned:
-            lines.append(f"{new} = Transpose({turned[int(rng.integers(len(turned)))]}, perm=[1, 0])")
+            lines.append(f"{new} = Transpose({recent(turned)}, perm=[1, 0])")
         elif kind == 2:
             lines += [f"{new}a = Slice({one}, starts=[0], ends=[20], axes=[1], steps=[1])",
                       f"{new}b = Slice({other}, starts=[20], ends=[160], axes=[1], steps=[1])",
@@ -240,10 +244,12 @@ def random_body(rng: np.random.Generator, names: list[str], stem: str, depth: in
             lines.append(f"{new} = Identity({one})")
         elif kind == 4:
             lines.append(f"{new} = {('Neg', 'Abs', 'Relu')[int(rng.integers(3))]}({one})")
-        elif kind == 7:
+        elif kind == 7:  # NumPy's: stretches end there, and may write into what it made
+            lines.append(f"{new} = CumSum({one}, axis)")
+        elif kind == 8:
             inner = [random_body(rng, full, f"{new}{side}", 0) for side in "tu"]
             (first, a), (second, b) = inner
-            results = [each[int(rng.integers(len(each)))] for each in (a, b)]
+            results = [recent(a), recent(b)]
             lines.append(f"{new} = If(flag, then_branch=graph () -> ({results[0]}) {{\n" + "\n".join(first)
                          + f"\n}}, else_branch=graph () -> ({results[1]}) {{\n" + "\n".join(second) + "\n})")
         else:
@@ -257,10 +263,10 @@ def random_body(rng: np.random.Generator, names: list[str], stem: str, depth: in
 def test_random_loops(seed: int) -> None:
     rng = np.random.default_rng(seed)
     lines, names = random_body(rng, ["s", "p", "x", "w"], "v", 1)
-    outputs = [names[int(rng.integers(len(names)))] for _ in range(3)]
+    outputs = [names[-min(int(rng.geometric(0.3)), len(names))] for _ in range(3)]
     type_ = f"float32[{ROWS}, {COLUMNS}]"
     text = (f'graph "g" opset 18 (x: {type_}, w: {type_}, flag: bool[], n: int64[]) -> (a, b, c) {{\n'
-            "yes = constant bool[] 1\nstart = Neg(x)\n"
+            "axis = constant int64[] 1\nyes = constant bool[] 1\nstart = Neg(x)\n"
             "a, b, c = Loop(n, yes, x, start, body=graph (i, going, s, p) -> (again, "
             f"{', '.join(outputs)}) {{\nagain = Identity(going)\n" + "\n".join(lines) + "\n})\n}")
     feeds = [{"x": normal(ROWS, COLUMNS, seed=seed + turns), "w": normal(ROWS, COLUMNS, seed=seed + 40),
