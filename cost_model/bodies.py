@@ -1,4 +1,4 @@
-"""Nested graphs as they run: with what they see of the graph around them."""
+"""What of nested graphs is computed before they run."""
 
 from __future__ import annotations
 
@@ -6,19 +6,6 @@ from collections.abc import Set
 
 from graphs.ir import Graph, Node
 from graphs.unpacking import stays
-
-
-def seeing(graph: Graph, body: Graph) -> Graph:
-    """The body with types and constants of what it reads from the graph that it stands in; nodes are shared.
-
-    Types of both must have been inferred. What the graph itself sees of graphs around it is seen through it, so that
-    of bodies in bodies the outer one comes first.
-    """
-    captured = [name for name in body.captured() if name]
-    types = {name: graph.types[name] for name in captured if name in graph.types}
-    known = {name: graph.constants[name] for name in captured if name in graph.constants}
-    return Graph(body.name, list(body.inputs), list(body.outputs), body.nodes, {**known, **body.constants},
-                 {**types, **body.types}, opsets=graph.opsets)
 
 
 def computed_on_load(graph: Graph, node: Node, known: Set[str]) -> bool:

@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from graphs.ir import Graph, Node, is_fused
+from graphs.nested import seeing
 from graphs.operators import is_pure
 from graphs.types import TensorType
 
-from .bodies import computed_on_load, seeing
+from .bodies import computed_on_load
 from .costs import FREE, Cost, NodeInput, NodeSpec
 from .neighbourhoods import Neighbourhood, Places, saving
 from .peaks import Peaks

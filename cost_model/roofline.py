@@ -10,9 +10,9 @@ from typing import Any
 from graphs.constants import Constant
 from graphs.dims import Expr, evaluate
 from graphs.ir import Graph, Node, is_fused
+from graphs.nested import seeing
 from graphs.operators.control_flow import stays_true
 
-from .bodies import seeing
 from .costs import NodeSpec
 from .memory import value_bytes
 from .node_costs import node_work, unmeasurable

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from graphs.constants import Constant
 from graphs.ir import Graph, NameSupply, is_fused
+from graphs.nested import alone, nested_again
 from graphs.types import Type
 
 Improve = Callable[[Graph, str], Graph]
@@ -44,31 +45,10 @@ def improve_bodies(graph: Graph, improve: Improve, outer_types: Mapping[str, Typ
 
 def _improve_one(outermost: Graph, body: Graph, place: str, improve: Improve, types: Mapping[str, Type],
                  constants: Mapping[str, Constant]) -> Graph | None:
-    work = body.copy()
-    captured = work.captured()
-    for name in captured:
-        if name in constants:
-            work.constants[name] = constants[name]
-        else:
-            work.inputs.append(name)
-            if name in types:
-                work.types[name] = types[name]
-    work.opsets = dict(outermost.opsets)
-    work.functions = outermost.functions
+    work = alone(body, types, constants, outermost)
     before = str(work)
-    better = improve(work.copy(), place)
-    if str(better) == before:
-        return None
-    result = better
-    result.inputs = list(body.inputs)
-    for name in captured:  # another constant may have got the name of one that the body does not read any more
-        if name in constants and result.constants.get(name) == constants[name]:
-            del result.constants[name]
-    result.name, result.doc = body.name, body.doc
-    result.declared = dict(body.declared)
-    result.opsets = dict(body.opsets)
-    result.functions = dict(body.functions)
-    return result
+    better = improve(work, place)
+    return None if str(better) == before else nested_again(better, body, constants)
 
 
 def make_names_unique(graph: Graph) -> None:

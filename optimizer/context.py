@@ -93,6 +93,7 @@ class Context:
     threads: int
     feeds: dict[str, np.ndarray] | None = None
     explorer: Explorer | None = None  # of fusions, where the target takes them
+    body_explorer: Explorer | None = None  # of fusions in nested graphs, which run on the processor
     more_sizes: list[dict[str, int]] = field(default_factory=list)  # at which the winner must not be slower either
     warnings: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)  # of the run, loading included
@@ -172,7 +173,9 @@ def open_context(graph: Graph, options: Options) -> Context:
     costs = NodeCosts(target, timings, sizes, threads=threads, opset=graph.opset,
                       budget_seconds=effort.measure_seconds, frozen=options.frozen)
     explorer = _explorer(options, target, timings, threads)
-    context = Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, more)
+    inside = explorer if explorer is None or target.name.startswith(TARGET) else _body_explorer(
+        options, target, timings, threads)
+    context = Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, inside, more)
     other_compiler = passed_over() if explorer is not None and target.name == TARGET else None
     if other_compiler is not None:
         context.warn(other_compiler)
@@ -192,6 +195,15 @@ def _explorer(options: Options, target: Target, timings: Timings, threads: int) 
     budget = within(effort, options.timeout).fusions
     return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget,
                     target=target)
+
+
+def _body_explorer(options: Options, target: Target, timings: Timings, threads: int) -> Explorer:
+    """For what `egraft:cuda` runs on the processor."""
+    from search.fusions import Explorer
+
+    budget = within(EFFORTS[options.effort], options.timeout).fusions
+    return Explorer(timings, threads=threads, exact=options.precision == "exact", budget=budget,
+                    target=target, on_host=True)
 
 
 def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cost_model.costs import Cost
@@ -18,7 +19,7 @@ from graphs.structure import drop_unused_constants
 from graphs.wording import counted
 from runtime.fusion import Group, fuse
 from search import ENode
-from search.fusions import Discovery, Fusion
+from search.fusions import Discovery, Explorer, Fusion
 from search.fusions.enumerate import is_movement
 from search.steps import same_graph, value_keys
 from search.tiles import Tile, tile_of
@@ -27,6 +28,7 @@ from . import journaling
 from .candidates import Candidate, Improved
 from .context import Context
 from .finalists import NORMALIZED, numbered
+from .fusing_bodies import BodyFuser, InBodies, Key, Named, fuse_again, moved_bodies
 from .progress import Clock
 
 RULE = "fuse"
@@ -64,11 +66,23 @@ def _is_shared(graph: Graph, index: int, group: Group, readers: Mapping[str, set
                                         for name in node.outputs)
 
 
+@dataclass
+class _Kind:
+    """A kind of fusion, wherever it is in a graph: nodes of the graph itself, and of which nested graphs."""
+
+    fusion: Fusion
+    explorer: Explorer
+    groups: list[Group] = field(default_factory=list)
+    inside: dict[Key, list[Named]] = field(default_factory=dict)
+
+
 def fuse_candidates(normalized: Graph, improved: Improved, context: Context, clock: Clock) -> None:
-    """Put Fused nodes into every candidate, and into the normalized graph, where that is measured to be faster."""
+    """Put Fused nodes into every candidate, and into the normalized graph, where that is measured to be faster; first
+    into their nested graphs, which are the same in most of them."""
     explorer = context.explorer
     assert explorer is not None
-    clock.enter("fusions", counted(len(normalized.nodes), "node"))
+    clock.enter("fusions", counted(normalized.node_count(), "node"))
+    bodies = None if context.body_explorer is None else BodyFuser(context.body_explorer, context)
     entries = [Candidate(NORMALIZED, normalized, list, improved.predicted_input, lambda: numbered(improved.prefix),
                          lambda: normalized), *improved.candidates]
     done: dict[str, Candidate] = {}
@@ -76,25 +90,65 @@ def fuse_candidates(normalized: Graph, improved: Improved, context: Context, clo
         digest = graph_digest(each.graph)
         if digest in done:  # the same graph under another name
             continue
-        found = explorer.discover(each.graph, context.sizes)
-        done[digest] = _fused(each, found, normalized, improved, context) if found.groups else each
-    explorer.close()
+        inside = InBodies(each.graph) if bodies is None else bodies.fused(each.graph)
+        found = explorer.discover(inside.graph, context.sizes)
+        fused = found.groups or inside.placed
+        done[digest] = _fused(each, inside, found, normalized, improved, context) if fused else each
     improved.candidates = [each for each in done.values() if each.name != NORMALIZED]
-    improved.fusions = explorer.report()
+    improved.fusions = {**explorer.report(), "refused": {} if bodies is None else bodies.refused}
+    if bodies is not None and bodies.explorer is not explorer:
+        improved.fusions["on_host"] = bodies.explorer.report()
+        bodies.explorer.close()
+    explorer.close()
     clock.note(**explorer.counts)
 
 
-def _fused(each: Candidate, found: Discovery, normalized: Graph, improved: Improved, context: Context) -> Candidate:
+def _fused(each: Candidate, inside: InBodies, found: Discovery, normalized: Graph, improved: Improved,
+           context: Context) -> Candidate:
     graph = found.graph
     drop_unused_constants(graph)
     seconds = {group.output: fusion.fused for fusion, group in found.placed}
     for node in graph.nodes:
         if is_fused(node) and node.outputs[0] in seconds:
             context.costs.know(graph, node, Cost(seconds[node.outputs[0]], "measured"))
-    predicted = None if each.predicted is None else max(each.predicted - _gain(each.graph, found, context), 0.0)
-    made = Candidate(each.name + FUSED, graph, each.rewrites, predicted, fusions=found.fusions)
-    made.steps = _traced(each, found, graph, normalized, improved, context)
+    gain = _gain(inside.graph, found, context) + _gain_inside(each.graph, inside, context)
+    predicted = None if each.predicted is None else max(each.predicted - gain, 0.0)
+    kinds = _kinds(inside, found, context)
+    made = Candidate(each.name + FUSED, graph, each.rewrites, predicted, fusions=[kind.fusion for kind in kinds])
+    made.steps = _traced(each, kinds, graph, normalized, improved, context)
     return made
+
+
+def _kinds(inside: InBodies, found: Discovery, context: Context) -> list[_Kind]:
+    """All kinds of fusions of a graph, those that save most first. A kind may be in the graph and in nested ones."""
+    kinds: dict[tuple[str, str, int], _Kind] = {}
+
+    def of(fusion: Fusion, explorer: Explorer | None) -> _Kind:
+        assert explorer is not None
+        return kinds.setdefault((fusion.signature, fusion.variant, id(explorer)),
+                                _Kind(replace(fusion, count=0, inside={}), explorer))
+
+    for fusion, group in found.placed:
+        kind = of(fusion, context.explorer)
+        kind.groups.append(group)
+        kind.fusion.count += 1
+    for key, placed in inside.placed.items():
+        for fusion, named in placed:
+            kind = of(fusion, context.body_explorer)
+            kind.inside.setdefault(key, []).append(named)
+            kind.fusion.count += 1
+            kind.fusion.inside[key[0]] = kind.fusion.inside.get(key[0], 0) + 1
+    return sorted(kinds.values(), key=lambda kind: (-(kind.fusion.unfused - kind.fusion.fused) * kind.fusion.count,
+                                                    kind.fusion.signature))
+
+
+def _gain_inside(graph: Graph, inside: InBodies, context: Context) -> float:
+    """Predicted seconds that Fused nodes in nested graphs save."""
+    known: set[str] = set()
+    return math.fsum(context.costs.node_in(graph, old, known).seconds
+                     - context.costs.node_in(inside.graph, new, known).seconds
+                     for old, new in zip(graph.nodes, inside.graph.nodes, strict=True)
+                     if inside.placed and old.holds_graphs and not is_fused(old))
 
 
 def _gain(graph: Graph, found: Discovery, context: Context) -> float:
@@ -107,21 +161,26 @@ def _gain(graph: Graph, found: Discovery, context: Context) -> float:
     return alone - math.fsum(fusion.fused for fusion, _ in found.placed)
 
 
-def _traced(each: Candidate, found: Discovery, graph: Graph, normalized: Graph, improved: Improved,
+def _traced(each: Candidate, kinds: Sequence[_Kind], graph: Graph, normalized: Graph, improved: Improved,
             context: Context) -> Callable[[], list[dict[str, Any]]]:
     """The candidate's steps and one for each kind of fusion, worked out on the graph that those steps lead to."""
 
     @functools.cache
     def steps() -> list[dict[str, Any]]:
         rows, present = list(each.steps()), each.replayed()
-        names = _names(each.graph, present)
+        names, exact = _names(each.graph, present), context.options.precision == "exact"
         fused: list[dict[str, Any]] = []
-        for fusion in found.fusions:
-            groups = [group for other, group in found.placed if other is fusion]
-            here = [_moved(each.graph, group, present, names) for group in groups]
-            after = fuse(present, [group for group in here if group is not None], context.options.precision == "exact")
+        within: dict[Key, list[Named]] = {}  # what is fused in nested graphs by now
+        for kind in kinds:
+            after = present
+            for key, groups in kind.inside.items():
+                within[key] = [*within.get(key, ()), *groups]
+            if kind.inside:
+                after = moved_bodies(fuse_again(each.graph, within, exact), after, names)
+            here = [_moved(each.graph, group, after, names) for group in kind.groups]
+            after = fuse(after, [group for group in here if group is not None], exact)
             drop_unused_constants(after)
-            fused.append(_step(fusion, present, after, [group.output for group in groups], context))
+            fused.append(_step(kind, present, after, context))
             present = after
         if not same_graph(present, graph):
             step = journaling.step("region", "All changes as one step: their order could not be rebuilt.", normalized,
@@ -170,19 +229,22 @@ def refusals(context: Context, steps: Sequence[Mapping[str, Any]]) -> dict[str, 
     return found
 
 
-def _step(fusion: Fusion, before: Graph, after: Graph, where: list[str], context: Context) -> dict[str, Any]:
+def _step(kind: _Kind, before: Graph, after: Graph, context: Context) -> dict[str, Any]:
     """A step with the kernel's text, measured seconds of one place, and operations per byte that moves."""
-    exact = context.options.precision == "exact"
+    fusion, exact = kind.fusion, context.options.precision == "exact"
     alone = len(fusion.operators) == 1
     what = "1 node runs as a kernel" if alone else f"{len(fusion.operators)} nodes run as one kernel"
-    meaning = f"{what} of egraft's own ({fusion.label}), in {counted(fusion.count, 'place')}."
-    row = journaling.step(ALONE if alone else RULE, meaning, before, after, where, "exact" if exact else "rounding")
+    meaning = f"{what} of egraft's own ({fusion.label}), in {counted(fusion.count, 'place')}"
+    if fusion.inside:
+        meaning += f", {'all' if not kind.groups else sum(fusion.inside.values())} of them in nested graphs"
+    where = [*(group.output for group in kind.groups), *fusion.inside]
+    row = journaling.step(ALONE if alone else RULE, f"{meaning}.", before, after, where,
+                          "exact" if exact else "rounding")
     body = fusion.body
     whole = fuse(body, [Group(tuple(range(len(body.nodes))), body.outputs[0], tuple(body.outputs[1:]))])
     apart, work = (graph_roofline(each, {}, context.costs.peaks(), context.costs.overhead().launch)
                    for each in (body, whole))
-    assert context.explorer is not None
-    kernel = context.explorer.trials.text(fusion.body, exact, fusion.variant)
+    kernel = kind.explorer.trials.text(fusion.body, exact, fusion.variant)
     row["kind"] = journaling.FUSION
     row["fusion"] = {**fusion.to_dict(), "gain_seconds": fusion.unfused - fusion.fused, "kernel": kernel,
                      "intensity": {"before": apart.traffic_intensity, "after": work.traffic_intensity}}

@@ -186,8 +186,10 @@ class Pipeline:
                              "after": step["after"] if step else []})
         self.context.warn(f"a result failed validation and was dropped; the guilty step is {rule or 'not known'}: "
                           "this is a defect of egraft, please report it")
-        if step is not None and step.get("kind") == FUSION and self.context.explorer is not None:
-            self.context.explorer.refused.add(step["fusion"]["signature"])
+        if step is not None and step.get("kind") == FUSION:
+            for each in (self.context.explorer, self.context.body_explorer):
+                if each is not None:
+                    each.refused.add(step["fusion"]["signature"])
             return True
         if rule == BODIES and not self.context.exact_bodies:  # which rule did it is not known: all of them are one step
             self.context.exact_bodies = True

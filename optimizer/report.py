@@ -14,6 +14,7 @@ from .roofline_report import table
 from .stepcosts import ESTIMATED
 
 REPORT_VERSION = 1
+SHOWN_REFUSED = 6
 VALUES_NOTE = "guessed; --inputs FILE.npz measures with yours"
 
 
@@ -158,6 +159,10 @@ def _fusion_lines(found: Mapping[str, Any] | None) -> list[str]:
     for row in found["chosen"]:
         lines.append(f"  {row['count']} x {row['label']}: {' '.join(row['operators'])}: "
                      f"{_seconds(row['unfused_seconds'])} -> {_seconds(row['fused_seconds'])}")
+    refused = found.get("refused", {})
+    lines += [f"  not fused in {place}: {reason}" for place, reason in list(refused.items())[:SHOWN_REFUSED]]
+    if len(refused) > SHOWN_REFUSED:
+        lines.append(f"  and {counted(len(refused) - SHOWN_REFUSED, 'other nested graph')} (the report has all)")
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -134,18 +135,21 @@ def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
     if not any(True for node in graph.nodes for _ in node.graphs):
         return
     before = graph.copy()
-    plain = replace(context, explorer=None)  # in nested graphs nothing is fused
+    # Rewrites are chosen by what may be fused, and fused when all candidates are (`fusing_bodies`).
+    explorer = context.explorer if context.explorer is context.body_explorer else None
+    inner = replace(context, explorer=explorer)
     inside: list[dict[str, Any]] = []
 
     def improve(body: Graph, place: str) -> Graph:
         given = body.copy()
-        better, steps = _improve_body(body, plain)
+        better, steps = _improve_body(body, inner)
         if steps and not holds_alone(given, better, place, context):
             return given
         inside.extend({"body": place, **{key: step[key] for key in TOLD}} for step in steps)
         return better
 
-    places = improve_bodies(graph, improve)
+    with nullcontext() if explorer is None else explorer.sharing():
+        places = improve_bodies(graph, improve)
     if not places:
         return
     make_names_unique(graph)

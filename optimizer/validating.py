@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from graphs.errors import EgraftError
 from graphs.ir import Graph, is_fused
 from graphs.operators import is_pure
 from runtime import Session
+from runtime.feeds import draw
 from runtime.validation import Validation, validate
 from runtime.validation.report import FAILED
 
@@ -55,17 +56,25 @@ def checked(original: Graph, entry: Finalist, context: Context) -> Validation:
 def holds_alone(body: Graph, better: Graph, place: str, context: Context) -> bool:
     """False where a rewritten nested graph fails on inputs of its own. Runs of the whole model may never take a branch:
     random inputs decide as they happen to (a model that asks for a rate of 16000 gets another one)."""
-    try:
-        with limited_to(1):
-            found = validate(body, better, context.options.precision, seed=context.options.seed,
-                             rtol=context.options.rtol, atol=context.options.atol)
-    except EgraftError:  # no inputs can be drawn, of an unknown rank for instance: the whole model decides
-        return True
-    if found.status != FAILED:
-        return True
-    context.warn(f"{place}: rewritten by itself it failed validation ({found.reason}) and stays as it was: a defect of "
-                 "egraft, please report it")
-    return False
+    reason = fault_alone(body, better, context)
+    if reason:
+        context.warn(f"{place}: rewritten by itself it failed validation ({reason}) and stays as it was: a defect of "
+                     "egraft, please report it")
+    return not reason
+
+
+def fault_alone(body: Graph, better: Graph, context: Context) -> str:
+    """Why what was made of a nested graph fails on inputs of its own; empty where it does not."""
+    for sizes in (None, dict(context.sizes)):  # the usual ones first: a branch may be for some sizes only
+        try:
+            with limited_to(1):
+                found = validate(body, better, context.options.precision, seed=context.options.seed, sizes=sizes,
+                                 rtol=context.options.rtol, atol=context.options.atol)
+        except EgraftError:  # no inputs can be drawn, of an unknown rank for instance: the whole model decides
+            continue
+        if found.ok or found.status == FAILED:
+            return found.reason if found.status == FAILED else ""
+    return ""
 
 
 def checked_apart(original: Graph, entry: Finalist, context: Context, *, apart: Apart,
@@ -112,18 +121,34 @@ def unsteady(graph: Graph, context: Context) -> str:
     nodes = [node for each in graph.walk() for node in each.nodes]
     if not any(is_fused(node) for node in nodes) or not all(is_pure(node) or is_fused(node) for node in nodes):
         return ""
-    feeds = measuring_feeds(graph, context, context.sizes)
-    session = Session(graph, threads=context.threads)
     try:
-        first = session.run(feeds, count=True)
-        for number in range(2, RUNS + 1):
-            again = session.run(feeds)
-            name = next((name for name in first if not _same(first[name], again[name])), None)
-            if name is not None:
-                return (f"output {name!r} of run {number} of a session is not that of its first run: a defect of "
-                        "egraft, please report it")
+        return _unsteady(graph, measuring_feeds(graph, context, context.sizes), context)
     except EgraftError as error:
         context.warn(f"the result was not run several times in a row: {error}")
+    return ""
+
+
+def unsteady_alone(body: Graph, context: Context) -> str:
+    """`unsteady` of a nested graph, on inputs of its own."""
+    if not all(is_pure(node) for each in body.walk() for node in each.nodes):
+        return ""
+    for sizes in (dict(context.sizes), None):
+        try:
+            return _unsteady(body, draw(body, context.options.seed, sizes), context)
+        except EgraftError:  # as in `fault_alone`
+            continue
+    return ""
+
+
+def _unsteady(graph: Graph, feeds: Mapping[str, Any], context: Context) -> str:
+    session = Session(graph, threads=context.threads)
+    first = session.run(feeds, count=True)
+    for number in range(2, RUNS + 1):
+        again = session.run(feeds)
+        name = next((name for name in first if not _same(first[name], again[name])), None)
+        if name is not None:
+            return (f"output {name!r} of run {number} of a session is not that of its first run: a defect of egraft, "
+                    "please report it")
     return ""
 
 

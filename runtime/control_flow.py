@@ -13,10 +13,12 @@ import numpy as np
 
 from graphs.dtypes import numpy_dtype
 from graphs.ir import Graph, Node
+from graphs.nested import seeing
 from graphs.types import TensorType
 
-from .execute import Context, NodeFunction, Values
+from .execute import Context, Hooks, NodeFunction, Values
 from .program import Program
+from .settled import precomputed
 
 _NO_LIMIT = (1 << 31) - 1  # a trip count from here on is how exporters write that only the condition ends a Loop
 
@@ -34,6 +36,8 @@ class Body:
     def __init__(self, node: Node, attribute: str, context: Context) -> None:
         graph = node.attrs[attribute]
         assert isinstance(graph, Graph)
+        if context.hooks == Hooks() and context.around is not None:  # else a hook wants to see each constant and node
+            graph = precomputed(seeing(context.around, graph), context.model)
         self.graph = graph
         self.program = Program(graph, context)
         order = list(dict.fromkeys(name for inner in node.graphs for name in inner.captured()))

@@ -52,6 +52,7 @@ class Context:
     by_reference: list[str] = field(default_factory=list)  # labels of the nodes that onnx.reference runs
     threads: int = 1  # that one fused kernel may use
     most_turns: int | None = MOST_TURNS  # of a Loop that only its condition ends
+    around: Graph | None = None  # the graph whose nodes are prepared, with what it sees of graphs around it
 
     @staticmethod
     def of(model: Graph, seed: int | None = None, hooks: Hooks | None = None) -> Context:

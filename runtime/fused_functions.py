@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 
+from graphs.constants import Constant
 from graphs.ir import Graph, Node, is_fused
+from graphs.nested import alone, nested_again
 from graphs.onnx_io.functions import inline_functions
 from graphs.structure import drop_unused_constants
+from graphs.types import Type
 
 from .fusion import CALL, DOMAIN, EXACT_CALL, Group, fuse, is_exact_call, is_fused_call, variant_of_call
 
@@ -16,23 +19,40 @@ def fused_again(graph: Graph) -> Graph:
 
     Calls whose bodies mean something else at the graph's operator sets stay calls.
     """
-    calls = [node for each in graph.walk() for node in each.nodes if is_fused_call(node) and all(node.outputs)
-             and (node.domain, node.op, node.overload) in graph.functions]
+    here = [_calls(graph, each) for each in graph.walk()]
+    calls = [node for each in here for node in each]
     if not calls:
         return graph
     made = graph.copy()
     inline_functions(made, frozenset(graph.functions) - {(node.domain, node.op, node.overload) for node in calls})
-    return _without_domain(_regrouped(made, calls))
+    # Bodies of fused nodes hold no graphs: those that there are stand where they stood.
+    return _without_domain(_regrouped(made, iter(here), {}, {}, made))
 
 
-def _regrouped(graph: Graph, calls: list[Node]) -> Graph:
+def _calls(model: Graph, graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if is_fused_call(node) and all(node.outputs)
+            and (node.domain, node.op, node.overload) in model.functions]
+
+
+def _regrouped(graph: Graph, calls: Iterator[list[Node]], types: Mapping[str, Type],
+               constants: Mapping[str, Constant], outermost: Graph) -> Graph:
+    """The graph with a Fused node for each of the calls that stood in it; `calls` goes on to those of nested graphs, in
+    the order of `Graph.walk`."""
+    own = next(calls)
+    types, constants = {**types, **graph.types}, {**constants, **graph.constants}
     for node in graph.nodes:
         for name, value in list(node.attrs.items()):
             if isinstance(value, Graph):
-                node.attrs[name] = _regrouped(value, calls)
-    for exact in (False, True):
-        groups = [group for node in calls if is_exact_call(node) == exact and (group := _group(graph, node))]
-        graph = fuse(graph, groups, exact) if groups else graph
+                node.attrs[name] = _regrouped(value, calls, types, constants, outermost)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
+                node.attrs[name] = tuple(_regrouped(each, calls, types, constants, outermost) for each in value)
+    if own:
+        nested = graph is not outermost
+        made = alone(graph, types, constants, outermost) if nested else graph  # as they were found: knowing constants
+        for exact in (False, True):
+            groups = [group for node in own if is_exact_call(node) == exact and (group := _group(made, node))]
+            made = fuse(made, groups, exact) if groups else made
+        graph = nested_again(made, graph, constants) if nested else made
     drop_unused_constants(graph)
     return graph
 

@@ -20,7 +20,7 @@ from graphs.constants import Constant
 from graphs.errors import ExecutionFailed
 from graphs.ir import FUSED_VERSION, Graph, Node, is_fused
 from graphs.operators import RUNTIME, find, is_pure
-from graphs.text import print_graph
+from graphs.text import parse_graph, print_graph
 from graphs.types import TensorType, Type
 
 from .codegen.c import FusedKernel, NotFusable, Packs, unavailable
@@ -230,7 +230,7 @@ def prepare_fused(node: Node, context: Context) -> NodeFunction:
 
 def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[str], label: str = "") -> NodeFunction:
     """A body as one kernel, or node by node where there is none. `names` are what its inputs are called around it:
-    constants of the model are packed for products once. `label`: of the node, which errors name."""
+    constants of the graph are packed for products once. `label`: of the node, which errors name."""
     slow: list[Program] = []
 
     def by_nodes(values: Values) -> Values:
@@ -244,7 +244,7 @@ def fused_function(body: Graph, exact: bool, context: Context, names: Sequence[s
 
     if context.hooks != Hooks() or unavailable() is not None:
         return by_nodes
-    known = context.model.constants
+    known = (context.around or context.model).constants
     constants = [(place, known[name]) for place, name in enumerate(names) if name in known]
     return FusedFunction(kernel_of(body, exact), constants, context.threads, by_nodes)
 
@@ -258,7 +258,7 @@ class FusedFunction:
         self.packs = Packs(frozenset(place for place, _ in constants))
 
     def _packs(self, values: Values) -> Packs | None:
-        # A name may stand for something else in a nested graph: only the very same arrays are known to be constant.
+        # A name may stand for something else where a call is: only the very same arrays are known to be constant.
         for place, constant in self.constants:
             if values[place] is not constant.array:
                 return None
@@ -276,9 +276,12 @@ class FusedFunction:
 
 
 def lone_function(graph: Graph, node: Node, function: NodeFunction, threads: int) -> FusedFunction | None:
-    """The function of a pointwise node or a Concat by itself as a kernel, with the same bits; None for others. It gains
-    nothing alone, but lets kernels around it run in one call."""
+    """The function of a pointwise node, a Concat or a Pad that mirrors by itself as a kernel, with the same bits; None
+    for others. It gains nothing alone, but lets kernels around it run in one call."""
     record = find(node.op, node.domain)
+    if node.op == "Pad" and not node.domain and not node.is_opaque:
+        mirrored = _mirrored(graph, node)
+        return None if mirrored is None else FusedFunction(kernel_of(mirrored, True), (), threads, function)
     if record is None or not (record.pointwise or node.op == "Concat") or not is_fusable(graph, node):
         return None
     if node.op == "Shrink":  # of integers: what lies outside of their range is cut in another way
@@ -289,6 +292,30 @@ def lone_function(graph: Graph, node: Node, function: NodeFunction, threads: int
                                              version=node.version)],
                  types={name: type_ for name, type_ in types.items() if type_ is not None}, opsets=dict(graph.opsets))
     return FusedFunction(kernel_of(body, True), (), threads, function)
+
+
+def _mirrored(graph: Graph, node: Node) -> Graph | None:
+    """A Pad that mirrors one axis, as slices that are joined. They are shorter than it where the axis is: the engine
+    does not take what has another shape."""
+    type_, pads, axes = graph.type_of(node.inputs[0]), node.attrs["pads"], node.attrs["axes"]
+    if node.attrs["mode"] != "reflect" or not isinstance(pads, tuple) or not isinstance(axes, tuple | None) \
+            or type_ is None or type_.shape is None or type_.dtype not in DTYPES:
+        return None
+    half = len(pads) // 2
+    wide = [place for place in range(half) if pads[place] or pads[half + place]]
+    if len(wide) != 1 or min(pads) < 0:
+        return None
+    place, = wide
+    axis, before, after = place if axes is None else axes[place], pads[place], pads[half + place]
+    parts, made = ["x"], []
+    if before:
+        parts.insert(0, "a")
+        made.append(f"a = Slice(x, starts=[{before}], ends=[0], axes=[{axis}], steps=[-1])")
+    if after:
+        parts.append("b")
+        made.append(f"b = Slice(x, starts=[-2], ends=[{-2 - after}], axes=[{axis}], steps=[-1])")
+    lines = "\n".join([*made, f"y = Concat({', '.join(parts)}, axis={axis})"])
+    return parse_graph(f'graph "mirrored" opset 18 (x: {type_}) -> (y) {{\n{lines}\n}}')
 
 
 def kernel_of(body: Graph, exact: bool) -> FusedKernel:

@@ -227,7 +227,7 @@ class Notes:
 
     def _kernel(self, now: int, call: Call | None, kernel: FusedKernel, reads: Sequence[int],
                 written: Sequence[np.ndarray]) -> bool:
-        if call is None:
+        if call is None or [shape for shape, _ in call.plan.outputs] != [each.shape for each in written]:
             return False
         places = [self.places[slot] for slot in reads]
         for kind, number, _ in places:

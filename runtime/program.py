@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ class Program:
         waiting = dict(self.graph.constants) if self._lazy_constants else {}
         plain = context.hooks == Hooks()
         settled = settled_nodes(self.graph) if plain else set()
+        inside = replace(context, around=self.graph)
         functions: list[NodeFunction] = []
         for index, (node, reads) in enumerate(zip(self.graph.nodes, read, strict=True)):
             for name in node.uses if waiting else ():
@@ -100,7 +102,7 @@ class Program:
                     self._add_constant(name, waiting.pop(name))
             writes = [self._slots[name] for name in node.outputs]
             dying = {slot for slot in reads if last[slot] == index and slot not in kept}
-            function = prepare(node, context, self.graph.types)
+            function = prepare(node, inside, self.graph.types)
             if index in settled:
                 self._kept.update(writes)
                 own = [place for place, name in enumerate(node.inputs) if name in self.graph.constants]
@@ -139,8 +141,7 @@ class Program:
                 kind = PLAIN
             elif isinstance(function, FusedFunction):
                 kind = FUSED
-            elif node.op in VIEWS and not node.domain and not node.is_opaque and self._kept.union(constants).issuperset(
-                    reads[1:]):
+            elif self._is_view(node) and self._kept.union(constants).issuperset(reads[1:]):
                 kind = VIEW
             elif (lone := lone_function(self.graph, node, function, threads)) is not None:
                 kind = LONE
@@ -149,6 +150,12 @@ class Program:
         self._runs = [(part, (), part.steps[0].index) if isinstance(part, Stretch) else
                       (part.run, part.frees, part.index)
                       for part in joined(planned, constants, self._kept, self._fail)]
+
+    def _is_view(self, node: Node) -> bool:
+        if node.op == "Gather" and not node.domain:  # of one place of an axis
+            index = self.graph.type_of(node.inputs[1])
+            return index is not None and index.shape == () and not node.is_opaque
+        return node.op in VIEWS and not node.domain and not node.is_opaque
 
     def _add(self, step: Step, node: Node | None, frees: tuple[int, ...], made_of: tuple[Any, ...]) -> None:
         self.steps.append((step, frees))

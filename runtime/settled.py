@@ -38,8 +38,9 @@ def settled_nodes(graph: Graph) -> set[int]:
     return found
 
 
-def precomputed(graph: Graph) -> Graph:
+def precomputed(graph: Graph, model: Graph | None = None) -> Graph:
     """The graph with what depends on constants alone computed beforehand: joined weights are packed like others then.
+    `model`: the one that it is nested in.
 
     Results that take more than twice the memory of what they are computed from stay as they are (a compressed or
     repeated constant is meant to), and so do those that cannot be computed: they fail when they are asked for.
@@ -50,7 +51,7 @@ def precomputed(graph: Graph) -> Graph:
         if not (node.uses and all(name in known for name in node.uses) and is_pure(node)) \
                 or (node.holds_graphs and not is_fused(node)) or not set(graph.outputs).isdisjoint(node.outputs):
             continue
-        found = _computed(graph, node, known)
+        found = _computed(graph, node, known, model or graph)
         if found is not None:
             made[place] = found
             known.update(found)
@@ -64,10 +65,11 @@ def precomputed(graph: Graph) -> Graph:
     return result
 
 
-def _computed(graph: Graph, node: Node, known: Mapping[str, Constant]) -> dict[str, Constant] | None:
+def _computed(graph: Graph, node: Node, known: Mapping[str, Constant],
+              model: Graph) -> dict[str, Constant] | None:
     operands = [known[name] if name else None for name in node.inputs]
     try:
-        values = evaluate(node, [None if each is None else each.array for each in operands], model=graph)
+        values = evaluate(node, [None if each is None else each.array for each in operands], model=model)
     except (EgraftError, ValueError, IndexError, TypeError, ArithmeticError):
         return None
     found: dict[str, Constant] = {}

@@ -170,6 +170,10 @@ class Recorded(_Estimating):
         record = self.database.peek(kernels_key(graph), self.of.name, self.digest)
         return [] if record is None else from_note(record.note)
 
+    def default_threads(self) -> int:
+        """As the target itself: records of a GPU are those of one thread, however many cores are here."""
+        return self.of.default_threads()
+
     def peaks(self, threads: int, timings: Timings) -> Peaks:
         """The recorded ones, else this machine's CPU's."""
         assert self.database is not None

@@ -90,6 +90,7 @@ class CudaProgram:
     def __init__(self, graph: Graph, context: Context, device: Device | int | None = None) -> None:
         self.graph = graph
         self.device = device if isinstance(device, Device) else open_device(device)
+        context.around = graph  # of the nodes that NumPy runs
         self.executor = Executor(graph, self.device, context)
         self.report = CudaReport(graph.shown_count(), context.by_reference, device=self.device.name)
 

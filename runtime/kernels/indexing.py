@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,11 @@ _REDUCTIONS: dict[str, np.ufunc] = {
 
 @kernel("Gather")
 def _gather(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
-    return [np.take(given(inputs, 0), given(inputs, 1), axis=integer(attrs, "axis"))]
+    x, indices, axis = given(inputs, 0), given(inputs, 1), integer(attrs, "axis")
+    if indices.ndim == 0:  # one place of an axis is a view
+        place: tuple[Any, ...] = (*[slice(None)] * (axis % x.ndim), int(indices), ...)
+        return [x[place]]
+    return [np.take(x, indices, axis=axis)]
 
 
 def _along(indices: np.ndarray, axis: int) -> tuple[np.ndarray, ...]:

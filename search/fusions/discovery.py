@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from math import prod
 from types import MappingProxyType
@@ -29,7 +30,7 @@ from .choose import packing_of
 from .enumerate import Enumeration, enumerate_groups, is_movement
 from .labels import label_of
 from .measure import Measured
-from .trials import trials_for
+from .trials import trials_for, trials_on_host
 
 FAULTS = ("faulty", "crashed")  # verdicts of what a kernel did wrong
 BUDGET, INSIDE, REFUSED = "left for want of budget", "inside of others", "refused"
@@ -61,6 +62,7 @@ class Fusion:
     where: str
     body: Graph
     variant: str = ""
+    inside: dict[str, int] = field(default_factory=dict)  # how often of `count` in which nested graphs
 
     @property
     def label(self) -> str:
@@ -72,7 +74,8 @@ class Fusion:
         found = {"signature": self.signature, "label": self.label, "operators": list(self.operators),
                  "types": list(self.types), "count": self.count, "fused_seconds": self.fused,
                  "unfused_seconds": self.unfused, "where": self.where}
-        return {**found, "variant": self.variant} if self.variant else found
+        return {**found, **({"variant": self.variant} if self.variant else {}),
+                **({"inside": dict(self.inside)} if self.inside else {})}
 
 
 @dataclass
@@ -126,7 +129,7 @@ class Look:
     candidates: dict[str, _Candidate]
     sets: int
     cut: int
-    new: float = 0.0  # candidates that were tried for it
+    new: float = 0.0  # candidates that were tried for it, or for it and others
 
 
 def discover(graph: Graph, sizes: Mapping[str, int] | None = None, timings: Timings | None = None, *,
@@ -145,15 +148,15 @@ def discover(graph: Graph, sizes: Mapping[str, int] | None = None, timings: Timi
 
 class Explorer:
     """Looks for fusions in several graphs that belong together, and knows what it saw. `refused`: signatures of bodies
-    that are never taken."""
+    that are never taken. `on_host`: of nested graphs, which a GPU's target runs on the processor."""
 
     def __init__(self, timings: Timings, *, threads: int = 1, exact: bool = False, budget: FusionBudget | None = None,
-                 attempt: Try | None = None, target: Target | str = TARGET) -> None:
+                 attempt: Try | None = None, target: Target | str = TARGET, on_host: bool = False) -> None:
         self.timings, self.threads, self.exact = timings, threads, exact
         self.budget = budget or FusionBudget()
         self.refused: set[str] = set()
         self.seen: dict[str, str] = {}  # signature -> verdict, or why there is none
-        self.trials = trials_for(target, attempt)
+        self.trials = trials_on_host(target) if on_host and isinstance(target, Target) else trials_for(target, attempt)
         self._known: dict[str, Measured] = {}
         self._bodies: Bodies = {}
         self._places: dict[str, tuple[tuple[str, ...], str, int]] = {}  # operators, an output, how many places
@@ -161,6 +164,7 @@ class Explorer:
         self._faults: list[str] = []
         self._measured = self._sets = self._several = self._cut = 0
         self._seconds = 0.0
+        self._shared: float | None = None  # new candidates of graphs that share a budget
 
     def __enter__(self) -> Explorer:
         return self
@@ -171,6 +175,15 @@ class Explorer:
     def close(self) -> None:
         """End the process that tries candidates."""
         self.trials.close()
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Graphs that are looked at within have one budget of candidates together: those that are nested in one."""
+        self._shared = 0.0
+        try:
+            yield
+        finally:
+            self._shared = None
 
     def discover(self, graph: Graph, sizes: Mapping[str, int] | None = None) -> Discovery:
         """The best fusions of a graph at sizes of its symbols."""
@@ -219,7 +232,8 @@ class Explorer:
         """The candidates of a graph, what is known of those that were worth trying, and the groups that save most."""
         types = with_sizes(graph, default_measure_sizes(graph) if sizes is None else sizes)
         enumeration = enumerate_groups(graph, types, self.budget.most_per_root, self.budget.most_nodes)
-        look = Look(graph, _unique(graph, enumeration, types, self._bodies), len(enumeration.groups), enumeration.cut)
+        look = Look(graph, _unique(graph, enumeration, types, self._bodies), len(enumeration.groups), enumeration.cut,
+                    self._shared or 0.0)
         self._sets, self._cut = max(self._sets, look.sets), max(self._cut, look.cut)
         self._several = max(self._several, enumeration.several)
         measured = self._tried(look, frozenset())
@@ -232,6 +246,8 @@ class Explorer:
             if all(each.gain == 0 for each in more.values()):
                 break
             chosen = self._packed(look, measured)
+        if self._shared is not None:
+            self._shared = look.new
         return look, measured, chosen
 
     def _tried(self, look: Look, covered: Collection[int],

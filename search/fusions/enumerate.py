@@ -30,6 +30,7 @@ from runtime.program import IN_PLACE
 
 from .several import several_outputs
 
+FEW = 256  # numbers for which NumPy takes less than is done around a kernel
 ALWAYS_VIEWS = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Identity", "Split"})
 
 
@@ -170,9 +171,14 @@ class Grower:
         return inside
 
     def is_worthwhile(self, inside: frozenset[int]) -> bool:
-        """Movement alone is free without a kernel, and so is what a kernel for one ufunc or Gather would gain."""
+        """Movement alone is free without a kernel, and so is what a kernel for one ufunc or Gather would gain; of few
+        numbers, for any pointwise node, which is a kernel beside others as it is (`runtime.fusion.lone_function`)."""
         work = [index for index in inside if index not in self.movement]
-        return len(work) > 1 or (len(work) == 1 and self.nodes[work[0]].op not in IN_PLACE.keys() | GATHERS)
+        if len(work) != 1:
+            return len(work) > 1
+        node, record = self.nodes[work[0]], find(self.nodes[work[0]].op, self.nodes[work[0]].domain)
+        few = self.elements[work[0]] <= FEW and record is not None and record.pointwise
+        return not few and node.op not in IN_PLACE.keys() | GATHERS
 
 
 def _elements(type_: Type | None) -> int:

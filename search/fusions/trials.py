@@ -95,6 +95,16 @@ def trials_for(target: Target | str, attempt: Try | None = None) -> Trials:
                   missing=missing)
 
 
+def trials_on_host(target: Target) -> Trials:
+    """Those of what a GPU's target runs on the processor: nested graphs. They are filed with the GPU's records, so that
+    these tell all of a result."""
+    if target.database is not None:
+        assert target.place is not None
+        digest = target.place[1]
+        return Trials(GPU_TARGET, lambda: digest, _nothing, _c_text, database=target.database)
+    return Trials(GPU_TARGET, lambda: target.fingerprint, Apart(), _c_text, missing=unavailable())
+
+
 def _here(target: EgraftCuda, body: Graph, exact: bool, threads: int) -> Trial | None:
     """In this process, on a device that no other process can open."""
     return measured_on(target, body, exact)

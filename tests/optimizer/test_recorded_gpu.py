@@ -24,6 +24,7 @@ from optimizer import Result, optimize
 from optimizer.command_line import main
 from runtime import Session, run
 from runtime.codegen import emulation
+from runtime.codegen.c import unavailable
 from runtime.cuda.emulated import EmulatedDevice
 from runtime.feeds import draw
 from tests.norms import spelled_norm
@@ -164,3 +165,38 @@ def test_without_a_device_or_records_the_target_says_what_is_missing(
     Timings(database).add("key", "onnxruntime:cpu", Fingerprint.of({"cpu": "other"}), "node", [1.0], 1.0, {})
     assert main([*command, "egraft:cuda", "--timings", str(database)]) == 2
     assert "target-unavailable" in capsys.readouterr().err
+
+
+NESTED = """graph "g" opset 18 (x: float32[256, 512], a: bool[]) -> (y) {
+  y = If(a, then_branch=graph () -> (t) {
+      b = Exp(x)
+      c = Add(b, x)
+      t = Tanh(c)
+    }, else_branch=graph () -> (u) {
+      d = Softmax(x, axis=1)
+      e = Mul(d, x)
+      u = Sigmoid(e)
+    })
+}"""
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+def test_nested_graphs_run_on_the_processor_and_their_kernels_are_filed_with_the_gpus(tmp_path: Path) -> None:
+    source, made, out, database = (tmp_path / name for name in ("m.onnx", "there.onnx", "here.onnx", "gpu.db"))
+    save(parse_graph(NESTED), source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "reference_work", lambda: base.chain(2))
+        patch.setitem(targets._table(), "egraft:cuda", EmulatedCuda(EmulatedDevice()))
+        result = optimize(source, target="egraft:cuda", timings=str(database), effort="low")
+        result.save(made)
+    nested = [node for each in result.graph.walk() if each is not result.graph for node in each.nodes if is_fused(node)]
+    steps = [step for step in result.trace.steps if step.get("kind") == "fusion"]
+    assert len(nested) >= 2 and all("EG_KERNEL" in step["fusion"]["kernel"] for step in steps)
+    assert result.report["fusions"]["on_host"]["counts"]["measured"] and not result.report["warnings"]
+    assert main(["optimize", str(source), "-o", str(out), "--target", "egraft:cuda", "--timings", str(database),
+                 "--frozen", "--effort", "low"]) in (0, None)
+    assert out.read_bytes() == made.read_bytes()
+    session = Session(load(made), target="egraft:cuda", device=EmulatedDevice())
+    for seed, chosen in enumerate((True, False, True)):
+        feeds = {**draw(load(source), seed), "a": np.array(chosen)}
+        np.testing.assert_allclose(session.run(feeds)["y"], run(load(source), feeds)["y"], rtol=1e-5, atol=1e-6)

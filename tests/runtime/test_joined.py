@@ -377,3 +377,37 @@ def test_a_view_of_what_came_in_outlives_the_stretch(how: str, reader: str) -> N
     for _ in range(5):
         same(session.run(feeds), one_by_one(fused, feeds))
     assert records(session)
+
+
+@pytest.mark.parametrize("pads", [[0, 3, 0, 5], [0, 0, 0, 64], [2, 0, 0, 0]])
+@pytest.mark.parametrize("axes", ["", ", axes=[-2, -1]"])
+def test_a_pad_that_mirrors_is_a_kernel_among_others(pads: list[int], axes: str) -> None:
+    session = Session(chain(f"""graph "chain" opset 18 (x: float32[4, n]) -> (y) {{
+      a = Pad(x, pads={pads}, mode="reflect"{axes})
+      b = Exp(a)
+      y = Sin(b)
+    }}""", ("Exp", "Sin")))
+    for size in (70, 9, 3):  # shorter than its padding it is mirrored several times, and runs by itself
+        x = np.random.default_rng(size).normal(size=(4, size)).astype(np.float32)
+        widths = list(zip(pads[:2], pads[2:]))
+        for _ in range(3):
+            found = session.run({"x": x})["y"]
+            np.testing.assert_allclose(found, np.sin(np.exp(np.pad(x, widths, mode="reflect"))), rtol=1e-4, atol=1e-5)
+    steps = [len(part.steps) for part, *_ in session.program._runs if isinstance(part, Stretch)]  # type: ignore[union-attr]
+    assert steps == [3] and records(session)[0].count >= 3
+
+
+def test_a_gather_of_one_place_is_a_view_among_others() -> None:
+    session = Session(chain("""graph "chain" opset 18 (x: float32[4, n]) -> (y) {
+      k = constant int64[] -2
+      a = Exp(x)
+      b = Gather(a, k)
+      y = Sin(b)
+    }""", ("Exp", "Sin")))
+    x = np.random.default_rng(0).normal(size=(4, 33)).astype(np.float32)
+    for _ in range(4):
+        np.testing.assert_allclose(session.run({"x": x})["y"], np.sin(np.exp(x[-2])), rtol=1e-5)
+    assert [record.count for record in records(session)] == [2]
+    outside = parse_graph('graph "g" opset 18 (x: float32[4, n]) -> (y) {\nk = constant int64[] 4\ny = Gather(x, k)\n}')
+    with pytest.raises(ExecutionFailed, match="out of bounds"):
+        Session(outside).run({"x": x})

@@ -196,3 +196,16 @@ def test_half_types(dtype: str) -> None:
     graph: Graph = b.graph()
     got = Session(graph).run({"x": np.arange(4).astype(kind)})["y"]
     assert got.dtype == kind and got.astype(np.float32).tolist() == [0, 2, 6, 12]
+
+
+def test_feeds_of_sizes_that_were_seen_are_checked_as_others_are() -> None:
+    session = Session(parse_graph('graph "g" opset 18 (x: float32[n, 2], z: float32[n]) -> (y) { y = Neg(x) }'))
+    one = {"x": np.ones((3, 2), np.float32), "z": np.ones(3, np.float32)}
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(one)["y"], -one["x"])
+        for wrong in ({"z": np.ones(4, np.float32)}, {"x": np.ones((3, 2))}, {"w": one["x"]}):
+            with pytest.raises(InvalidInput):
+                session.run({**one, **wrong})
+        with pytest.raises(InvalidInput):
+            session.run({"x": one["x"]})
+        np.testing.assert_array_equal(session.run({"z": [1, 2, 3], "x": one["x"]})["y"], -one["x"])
