@@ -34,7 +34,7 @@ from search.fusions.budget import GPU_TARGET
 from .context import Context
 from .finalists import measuring_feeds
 
-RUNS = 4  # of each round: launched one by one, captured on other inputs, and replayed twice
+RUNS = 4  # of each round: launched one by one, captured, and replayed twice, on two sets of inputs in turns
 REPORT_IT = "a defect of egraft, please report it"
 
 
@@ -59,16 +59,17 @@ class Sessions:
         return partial(self.run, session)
 
     def run(self, session: Session, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs of the last of several runs, all of which must agree to the bit. In between, other inputs are
-        run: what a run leaves behind must not be what the next one gives."""
+        """The outputs of the last of several runs, in turns on these inputs and on moved ones: runs on the same must
+        agree to the bit, and what a run leaves behind is never what the next one should give."""
         try:
-            first = session.run(feeds)
-            self._others(session, feeds)
-            for number in range(3, RUNS + 1):
-                again = session.run(feeds)
-                name = next((name for name in first if not same_bits(first[name], again[name])), None)
+            moved, first = self._first(session, feeds)
+            found = [first, *(session.run(feeds if number % 2 else moved) for number in range(1, RUNS))]
+            for number in range(2, RUNS):
+                before, again = found[number - 2], found[number]
+                name = next((name for name in again if not same_bits(before[name], again[name])), None)
                 if name is not None:
-                    self.unsteady = f"output {name!r} of run {number} of a session is not that of its first run"
+                    self.unsteady = (f"output {name!r} of run {number + 1} of a session is not that of run "
+                                     f"{number - 1}, which had the same inputs")
                     raise ExecutionFailed(self.target.device.name, self.unsteady, REPORT_IT)
             if self.one_at_a_time:
                 session.close()
@@ -76,14 +77,16 @@ class Sessions:
             if not self.unsteady:
                 self.error = _said(error)
             raise
-        return list(again.values())
+        return list(found[-1].values())
 
-    def _others(self, session: Session, feeds: Mapping[str, Any]) -> None:
+    def _first(self, session: Session, feeds: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """Inputs whose floats have changed places, and what they give; the inputs as they are where those do not run.
+        """
         moved = {name: np.roll(value, 1) if _is_float(value) else value for name, value in feeds.items()}
         try:
-            session.run(moved)
-        except EgraftError:  # the model need not take them; what the device itself says it says again in the next run
-            return
+            return moved, session.run(moved)
+        except EgraftError:  # the model need not take them; what the device itself says, it says again now
+            return feeds, session.run(feeds)
 
     def close(self) -> None:
         """Give up the memory."""
@@ -122,8 +125,6 @@ def on_device(original: Graph, graph: Graph, found: Validation, context: Context
     reason = _missing(context) if target is None else _refusal(target, original, found, context)
     if target is None or reason:
         found.device = _told(NOT_VALIDATED, reason, target)
-        if target is not None:
-            context.warn(f"the result was not validated on the device: {reason}")
         return
     with limited_to(1):  # of what the yardstick takes on the CPU
         _judge(target, original, graph, found, context)
@@ -155,6 +156,8 @@ def _refusal(target: EgraftCuda, original: Graph, found: Validation, context: Co
         return "the timeout left no time"
     if context.gpu.refusal is None:
         context.gpu.refusal = _does_not_run(target, original, context)
+    if context.gpu.refusal:
+        context.warn(f"the result was not validated on the device: {context.gpu.refusal}")
     return context.gpu.refusal
 
 
