@@ -130,7 +130,8 @@ class NotExecutable(EgraftError):
 
 
 class ExecutionFailed(EgraftError):
-    """A node failed while the graph ran: its inputs have sizes or values that the operator does not take."""
+    """A node failed while the graph ran: its inputs have sizes or values that the operator does not take, or a
+    GPU has too little memory for it or reported an error."""
 
     code = "execution-failed"
     title = "A node failed while the graph ran"

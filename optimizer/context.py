@@ -34,6 +34,7 @@ from .options import Options, check_threads
 from .sizing import check_asked, first_sizes, sizes_that_run
 
 if TYPE_CHECKING:
+    from runtime.validation import Validation
     from search.fusions import Explorer
 
 
@@ -80,6 +81,15 @@ def within(effort: Effort, timeout: float | None) -> Effort:
 
 
 @dataclass
+class OnGpu:
+    """What a run has found out about its GPU: `refusal` says why nothing can be validated there (None: not asked yet),
+    `engine` how the input itself fares there."""
+
+    refusal: str | None = None
+    engine: Validation | None = None
+
+
+@dataclass
 class Context:
     """One run's surroundings."""
 
@@ -98,6 +108,7 @@ class Context:
     warnings: list[str] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)  # of the run, loading included
     exact_bodies: bool = False  # nested graphs are rewritten by exact rules alone, since others failed validation
+    gpu: OnGpu = field(default_factory=OnGpu)
 
     def late(self, what: str, share: float = 1.0) -> bool:
         """This share of the run's time is over, and `what` is left out, so that there is time for what comes after it

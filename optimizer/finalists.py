@@ -15,7 +15,7 @@ from cost_model.memory import peak_live_bytes
 from cost_model.signature import graph_digest
 from cost_model.targets import Unsupported
 from graphs.dtypes import INTEGERS
-from graphs.errors import EgraftError
+from graphs.errors import EgraftError, ExecutionFailed
 from graphs.ir import Graph
 from graphs.onnx_io import with_bodies
 from graphs.onnx_io.stated import forget, is_stated
@@ -387,6 +387,10 @@ def measure_whole(entries: list[Finalist], context: Context,
     except Unsupported as error:
         reason = " ".join(str(error).split())[:300]
         return None, {INPUT: reason}, f"the target cannot run the input: {reason}"
+    except ExecutionFailed as error:  # a device that fails between two runs: what was found so far is kept
+        reason = " ".join(f"{error.where}: {error.found}".split())
+        context.warn(f"measuring whole graphs failed: {reason}")
+        return None, {}, f"not measured as a whole: {reason}"
     if held > LARGE_BYTES:
         trim()  # of its sessions
     unsupported = dict(comparison.unsupported)

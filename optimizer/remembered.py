@@ -27,7 +27,7 @@ from search.steps import same_graph
 from .context import Context
 from .replay import replay
 from .result import Trace
-from .validating import check
+from .validating import check_everywhere
 
 LARGEST = 8 << 20  # bytes of a compressed document: traces that are longer are not kept
 _ROOT = Path(__file__).resolve().parents[1]
@@ -64,7 +64,7 @@ def recall(original: Graph, context: Context) -> Remembered | None:
     report["remembered"] = data["created"]
     if report["unchanged"]:
         return Remembered(original, report, trace)
-    validation = check(original, graph, context)
+    validation = check_everywhere(original, graph, context)
     report["validation"] = {**validation.to_dict(), "summary": validation.summary()}
     return Remembered(graph, report, trace) if validation.ok else None
 

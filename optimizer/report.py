@@ -76,6 +76,8 @@ def summary(report: Mapping[str, Any]) -> str:
     if report.get("memory"):
         lines.append(f"memory     {memory_text(report['memory'])}")
     lines.append(f"validated  {_validated_text(report)}")
+    if (report.get("validation") or {}).get("device"):
+        lines.append(f"device     {report['validation']['device']['summary']}")
     lines.append(f"trace      {counted(report['steps'], 'step')}")
     if report.get("remembered"):
         lines.append(f"remembered from {report['remembered']}; validated again now (--fresh searches anew)")

@@ -30,6 +30,7 @@ from .fixing import check_names, fixed_as_asked
 from .headline import afresh
 from .journaling import step
 from .looks import second_look
+from .on_device import on_device
 from .options import Options
 from .piecewise import check_opset, piecewise
 from .pipeline import Pipeline
@@ -240,7 +241,9 @@ class _Buckets:
     def _holds(self, graph: Graph, sizes: Sizes, found: dict[str, Any]) -> bool:
         """Does it pass validation at these sizes? A row of the report says so."""
         checked = self._validated(graph, self.context.sizes | sizes)
-        found["validation"].append({"sizes": sizes, "status": checked.status, "summary": checked.summary()})
+        on_device(self.run.original, graph, checked, self.context)
+        found["validation"].append({"sizes": sizes, "status": checked.status, "summary": checked.summary(),
+                                    "device": checked.device})
         if not checked.ok:
             self.context.warn(f"the graph for {sizes_text(sizes)} was dropped: {checked.summary()}")
         return checked.ok

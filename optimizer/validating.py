@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from cost_model.blas import limited_to
 from graphs.errors import EgraftError
 from graphs.ir import Graph, is_fused
@@ -19,6 +17,7 @@ from runtime.validation.report import FAILED
 from .apart import Apart
 from .context import Context
 from .finalists import INPUT, Finalist, Outcome, measuring_feeds
+from .on_device import on_device, same_bits
 from .replay import replay
 
 RUNS = 5  # of one session: after the second and third what runs in one call has been found
@@ -28,6 +27,13 @@ def check(original: Graph, graph: Graph, context: Context) -> Validation:
     """Validate a graph against the original with the options of the run."""
     with limited_to(1):  # the same numbers on every machine; small products in several threads mostly wait
         return validate(original, graph, **_arguments(context))
+
+
+def check_everywhere(original: Graph, graph: Graph, context: Context) -> Validation:
+    """`check`, then on the device that the graph is for."""
+    found = check(original, graph, context)
+    on_device(original, graph, found, context)
+    return found
 
 
 def _arguments(context: Context) -> dict[str, Any]:
@@ -105,6 +111,7 @@ def first_valid(original: Graph, outcome: Outcome, context: Context,
         if found.ok:
             found.reason = unsteady(entry.graph, context)
             found.status = FAILED if found.reason else found.status
+            on_device(original, entry.graph, found, context)
         if found.ok:
             return entry, found, failed
         if found.status == FAILED:
@@ -145,28 +152,18 @@ def _unsteady(graph: Graph, feeds: Mapping[str, Any], context: Context) -> str:
     first = session.run(feeds, count=True)
     for number in range(2, RUNS + 1):
         again = session.run(feeds)
-        name = next((name for name in first if not _same(first[name], again[name])), None)
+        name = next((name for name in first if not same_bits(first[name], again[name])), None)
         if name is not None:
             return (f"output {name!r} of run {number} of a session is not that of its first run: a defect of egraft, "
                     "please report it")
     return ""
 
 
-def _same(one: object, other: object) -> bool:
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
-        return one is other
-    return one.dtype == other.dtype and one.shape == other.shape and (
-        one.tobytes() == other.tobytes() if one.dtype.kind not in "fcO"
-        else np.array_equal(one, other, equal_nan=one.dtype.kind != "O"))
-
-
 def guilty_step(original: Graph, entry: Finalist, context: Context) -> dict[str, Any] | None:
     """The first step of a failing finalist's trace after which validation fails, None where none does."""
     steps = entry.steps()
     low, high = 0, len(steps)
-    if check(original, replay(original, steps), context).ok:
+    if check_everywhere(original, replay(original, steps), context).ok:
         return None  # the trace does not show the difference: it lies in what the trace leaves out
     while high - low > 1:
         middle = (low + high) // 2
@@ -179,6 +176,6 @@ def guilty_step(original: Graph, entry: Finalist, context: Context) -> dict[str,
 
 def _holds(original: Graph, graph: Graph, context: Context) -> bool:
     try:
-        return check(original, graph, context).ok
+        return check_everywhere(original, graph, context).ok
     except EgraftError:
         return False

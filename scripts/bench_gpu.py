@@ -36,7 +36,9 @@ from cost_model.timings import Timings
 from graphs import zoo
 from graphs.errors import EgraftError
 from graphs.ir import Graph
+from optimizer.on_device import Sessions
 from runtime.feeds import draw
+from runtime.validation import Round, validate
 from scripts.bench_gpu_page import markdown
 from search.fusions import FusionBudget, discover
 
@@ -70,6 +72,7 @@ class Row:
     fused_seconds: float | None = None  # on the device, of the graph with what was found to fuse
     fused_launches: int | None = None
     fusions: list[str] = field(default_factory=list)
+    validated: str = ""  # that graph in a session on the device, several runs
     errors: dict[str, float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -152,7 +155,22 @@ def _fused(row: Row, graph: Graph, feeds: Mapping[str, np.ndarray], target: Egra
     row.fusions = found.lines()
     if found.faults:
         row.problems["fusions"] = "; ".join(found.faults)
-    return target.prepare(found.graph, feeds) if found.groups else None
+    if not found.groups:
+        return None
+    row.validated, holds = _validated(graph, found.graph, row.sizes, target)
+    if not holds:
+        row.problems["validation"] = row.validated
+    return target.prepare(found.graph, feeds)
+
+
+def _validated(graph: Graph, fused: Graph, sizes: dict[str, int], target: EgraftCuda) -> tuple[str, bool]:
+    """The verdict on a graph in one session on the device, as `egraft optimize` has it of its result."""
+    sessions = Sessions(target, [fused])
+    try:
+        found = validate(graph, fused, executor=sessions, plan=[Round(0, sizes)])
+    finally:
+        sessions.close()
+    return sessions.unsteady or sessions.error or found.summary(), found.ok
 
 
 def _on_numpy(graph: Graph, feeds: Mapping[str, np.ndarray], target: EgraftCuda) -> list[str]:

@@ -39,7 +39,8 @@ def markdown(rows: Sequence[Row], left: Sequence[str], target: EgraftCuda, peaks
     parts.append(table(["model", "clocks just after"],
                        [[row.name, ", ".join(f"{name} {value}" for name, value in row.clocks.items()) or "not told"]
                         for row in rows]))
-    found = [f"{row.name}, {line.strip()}" for row in rows for line in row.fusions]
+    found = [f"{row.name}, {line.strip()}" for row in rows for line in (
+        *row.fusions, *([f"validated on the device: {row.validated}"] if row.validated else []))]
     if found:
         parts.append("## Fusions\n\n" + "\n".join(f"- {line}" for line in found))
     problems = [f"- {row.name}, {name}: {text}" for row in rows for name, text in row.problems.items()]

@@ -49,7 +49,8 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         "Differentiate by values that do not reach the output through this node, or express it by other operators."),
     "execution-failed": (
         "egraft: error[execution-failed]: node 'r' (Reshape): 12 elements do not fit [5, -1]; ...",
-        "Give sizes (`--dim batch=2`) or inputs (`--inputs FILE.npz`) that the model can run with."),
+        "Give sizes (`--dim batch=2`) or inputs (`--inputs FILE.npz`) that the model can run with. On a GPU: smaller "
+        "inputs, or `egraft:cpu`."),
     "target-unavailable": (
         "egraft: error[target-unavailable]: --target: onnxruntime:cuda is not available here (...); ...",
         "`egraft targets` or `GET /v1/targets` says which targets this machine has and why others are missing."),

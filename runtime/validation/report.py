@@ -56,7 +56,8 @@ class Round:
 
 @dataclass(slots=True)
 class Validation:
-    """The verdict on an optimized graph. `ok` is true only where outputs were really compared and agree."""
+    """The verdict on an optimized graph. `ok` is true only where outputs were really compared and agree. `device`: of a
+    graph for a GPU, what its run there came to (`optimizer.on_device`)."""
 
     exactness: str
     status: str = NOT_VALIDATED
@@ -65,6 +66,7 @@ class Validation:
     rounds: list[Round] = field(default_factory=list)
     executed: dict[str, object] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    device: dict[str, object] | None = None
 
     @property
     def ok(self) -> bool:

@@ -42,7 +42,8 @@ AHEAD_THREADS = min(4, cores_visible())
 PLAIN = Twin()
 NAN_EVERYWHERE = "is NaN everywhere"
 Key = tuple[bool, Twin]  # of the original or not; which variation
-Executor = Callable[[Graph], Callable[[Mapping[str, Any]], list[Any]]]  # prepares a graph; named inputs to outputs
+Run = Callable[[Mapping[str, Any]], list[Any]]  # named inputs to outputs
+Executor = Callable[[Graph], Run | None]  # prepares a graph; None for one that egraft is to run itself
 
 
 def feeds_of(graph: Graph, each: Round, exactness: str,
@@ -62,10 +63,10 @@ class CannotRun(Exception):
 class Elsewhere:
     """A graph that another runtime runs, where `TwinProgram` is egraft's own."""
 
-    def __init__(self, graph: Graph, executor: Executor) -> None:
+    def __init__(self, graph: Graph, run: Run) -> None:
         self.graph, self.context = graph, Context.of(graph)
         self.peak_bytes = self.written_bytes = 0
-        self._run = executor(graph)
+        self._run = run
 
     def run(self, values: Mapping[str, Any], counting: bool = False) -> dict[str, Any]:
         """Output name -> value."""
@@ -141,7 +142,8 @@ class Comparison:
             graph, changed = self._graph(of_original, twin)
             hook = node_function(self.pins, self._journals.setdefault(key, Journal()), of_original)
             try:
-                self._programs[key] = Elsewhere(graph, self.executor) if self.executor and twin == PLAIN else \
+                run = self.executor(graph) if self.executor is not None and twin == PLAIN else None
+                self._programs[key] = Elsewhere(graph, run) if run is not None else \
                     TwinProgram(graph, twin, hook, self.seed, self.fixed, changed, self._prepared_twins())
             except EgraftError as reason:
                 self._unprepared[key] = reason

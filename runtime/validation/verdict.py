@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -35,13 +36,14 @@ Feeds = Mapping[str, Any]
 def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
              feeds: Feeds | Sequence[Feeds] | None = None, seed: int = 0, sizes: dict[str, int] | None = None,
              rtol: float | None = None, atol: float | None = None, rounds: int = 2,
-             executor: Executor | None = None) -> Validation:
+             executor: Executor | None = None, plan: Sequence[Round] | None = None) -> Validation:
     """Run both graphs on random inputs (or on `feeds`, one mapping or several) and compare all outputs.
 
     `rounds` is the number of ordinary draws, each at other sizes of the symbolic dimensions where there are any; a
     draw with special values follows, except for the classes `finite` and `approximate`. `sizes` fixes sizes. `rtol`
-    and `atol` replace the measured yardstick. `executor` runs both graphs in the place of egraft (no node is pinned
-    then). The same arguments give the same verdict.
+    and `atol` replace the measured yardstick. `executor` runs both graphs, or the one that it takes, in the place of
+    egraft (no node is pinned then). `plan`: rounds of another validation of this original as a whole, to be run again
+    on the same inputs. The same arguments give the same verdict.
     """
     if exactness not in CLASSES:
         raise InvalidOption("exactness", f"{exactness!r} is no class", f"use one of {', '.join(CLASSES)}")
@@ -55,17 +57,19 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
         original, optimized = _opened(original), _opened(optimized)
     pins = find_pins(original, optimized)
     pins.types.update(types_of_all(original, [pin.original for pin in pins.pairs if pin.kind == OPAQUE]))
-    parts = split(original, optimized, pins, pins.types) if feeds is None and executor is None else None
+    whole = executor is not None or plan is not None
+    parts = split(original, optimized, pins, pins.types) if feeds is None and not whole else None
     if parts is not None:
         found = _by_regions(parts, original, optimized, pins, Validation(exactness), (seed, sizes, rtol, atol, rounds))
         if found.status != NOT_VALIDATED:
             return found  # else the whole may say more: what a region gets there is less random
-    if executor is None and is_large(original, optimized):
+    if not whole and is_large(original, optimized):
         cuts = find_cuts(original, optimized)
         if len(cuts) > 1:
             return _in_pieces(cuts, Comparison(original, optimized, pins, terms, seed), feeds, sizes, rounds)
         result.notes.append("the graphs have no narrow places in common: they were validated in one piece")
-    verdict = _whole(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor)
+    again = None if plan is None else [replace(each, ok=True, reason="") for each in plan]
+    verdict = _whole(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor, again)
     verdict.notes += result.notes
     return verdict
 

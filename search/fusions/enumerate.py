@@ -45,9 +45,11 @@ class Enumeration:
     several: int
 
 
-def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int, most_nodes: int) -> Enumeration:
+def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int, most_nodes: int,
+                     library: bool = False) -> Enumeration:
     """All groups; of a root with more than `most_per_root`, the smallest ones and the largest. `types` are those of
-    the graph's values with sizes in the place of symbols."""
+    the graph's values with sizes in the place of symbols. `library`: products are a library's, and kernels begin behind
+    them (GPUs), so that several outputs may leave what follows a product."""
     grower = Grower(graph, types, most_nodes)
     groups: list[Group] = []
     tops: dict[int, frozenset[int]] = {}
@@ -59,10 +61,12 @@ def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int
         found, complete = grower.sets_of(index, most_per_root)
         cut += not complete
         tops[index] = max(found, key=len)
+        if library and tops[index] & grower.products and index not in grower.products:
+            tops[index] = grower.largest(found[0], grower.products)
         groups.extend(Group(tuple(sorted(each)), next(name for name in node.outputs if name)) for each in found
                       if grower.is_worthwhile(each))
     groups += alone(graph)
-    joined = several_outputs(graph, types, grower, tops)
+    joined = several_outputs(graph, types, grower, tops, library)
     return Enumeration([*groups, *joined], roots, cut, len(joined))
 
 

@@ -7,7 +7,9 @@ Outputs share the loops of a kernel: shapes are equal, or one is that of a row (
   largest set of each root, one node after the other is taken in, the nearest first;
 * sets side by side, which read the same tensor and do not need each other (x -> f(x), g(x)).
 
-None of them has a product: what follows one runs on its tiles only where one output leaves the kernel.
+None of them has a product: what follows one runs on its tiles only where one output leaves the kernel. Where products
+are a library's, what follows one is a kernel by itself, and may have several outputs; and a product that adds something
+joins such a set, since the kernel adds that in passing, the library in a pass of its own.
 
 A set is convex: nothing outside of it lies between two of its nodes. Sets that are convex each may still need each
 other; `choose` sees to that. How many there are grows linearly with the graph.
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from graphs.ir import Graph
+from graphs.ir import Graph, Node
 from graphs.types import TensorType, Type
 from runtime.fusion import Group
 
@@ -29,9 +31,11 @@ MOST_OUTPUTS = 6
 Nodes = frozenset[int]
 
 
-def several_outputs(graph: Graph, types: Mapping[str, Type], grower: Grower, tops: Mapping[int, Nodes]) -> list[Group]:
-    """The groups with several outputs. `tops`: the largest set of one output for each root."""
-    joiner = _Joiner(graph, types, grower)
+def several_outputs(graph: Graph, types: Mapping[str, Type], grower: Grower, tops: Mapping[int, Nodes],
+                    library: bool = False) -> list[Group]:
+    """The groups with several outputs. `tops`: the largest set of one output for each root; where products are a
+    library's, that without products."""
+    joiner = _Joiner(graph, types, grower, library)
     found: dict[Nodes, None] = {}
     for root, top in tops.items():
         for start in dict.fromkeys((grower.with_views(frozenset((root,))), top)):
@@ -48,8 +52,10 @@ def several_outputs(graph: Graph, types: Mapping[str, Type], grower: Grower, top
 
 
 class _Joiner:
-    def __init__(self, graph: Graph, types: Mapping[str, Type], grower: Grower) -> None:
+    def __init__(self, graph: Graph, types: Mapping[str, Type], grower: Grower, library: bool) -> None:
         self.graph, self.grower, self.types = graph, grower, types
+        adding = {index for index in grower.products if _adds(graph.nodes[index])} if library else set()
+        self.left = grower.products - adding  # products that join no set
         self.shapes = [_shape(types.get(node.outputs[0])) for node in graph.nodes]
 
     def outputs_of(self, inside: Nodes) -> list[str]:
@@ -72,7 +78,7 @@ class _Joiner:
                 return
             near = self.grower.with_views(inside | {taken})
             inside = self.grower.largest(near, self.grower.products)
-            yield from dict.fromkeys((near, inside))
+            yield from dict.fromkeys((near, inside, self.grower.largest(near, self.left)))
 
     def _escaping(self, root: int, inside: Nodes) -> Iterator[int]:
         """Nodes that may join although others read them, the nearest to the end of the graph first."""
@@ -134,6 +140,11 @@ class _Joiner:
                 found.append(root)
             covered |= tops[root]
         return found[::-1]
+
+
+def _adds(node: Node) -> bool:
+    """A product that adds something to what it multiplies."""
+    return node.op in ("Gemm", "Conv") and len(node.inputs) > 2 and bool(node.inputs[2])
 
 
 def _shape(type_: Type | None) -> tuple[int, ...]:

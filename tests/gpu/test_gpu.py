@@ -15,6 +15,7 @@ from cost_model.sizes import default_measure_sizes
 from cost_model.targets import find_target
 from graphs import load, save, zoo
 from graphs.builder import Builder
+from graphs.errors import ExecutionFailed
 from graphs.ir import is_fused
 from optimizer import optimize
 from runtime import Session, run
@@ -74,6 +75,7 @@ def test_a_file_that_was_fused_for_the_gpu_runs_as_fused(tmp_path: Path) -> None
     result = optimize(source, target="egraft:cuda", effort="low", timings=str(tmp_path / "t.db"))
     result.save(made)
     assert result.report["validation"]["ok"]
+    assert result.report["validation"]["device"]["status"] == "passed", result.report["validation"]["device"]
     graph = load(made)
     feeds = draw(graph, 0, default_measure_sizes(graph, {}))
     session = Session(graph, target="egraft:cuda")
@@ -81,6 +83,33 @@ def test_a_file_that_was_fused_for_the_gpu_runs_as_fused(tmp_path: Path) -> None
         right = run(load(source), feeds)[output]
         assert float(np.abs(found - right).max()) <= 2e-4 * max(float(np.abs(right).max()), 1e-6)
     assert sum(map(is_fused, session.graph.nodes)) == sum(map(is_fused, result.graph.nodes))
+
+
+@pytest.mark.parametrize("precision", ["rounding", "exact"])
+@pytest.mark.parametrize("name", ["bert-2", "llama-block", "resnet18"])
+def test_a_result_is_validated_in_a_captured_session(name: str, precision: str, tmp_path: Path) -> None:
+    result = optimize(zoo.build(name), target="egraft:cuda", effort="low", precision=precision,
+                      timings=str(tmp_path / "t.db"))
+    assert not result.report["dropped"], result.report["dropped"]
+    if not result.report["unchanged"]:
+        found = result.report["validation"]["device"]
+        assert found["status"] == "passed" and found["captured"] and not found["on_numpy"], found
+        assert found["against"].startswith("the original on the CPU"), found
+
+
+def test_too_little_memory_is_an_error_of_one_line_and_the_device_goes_on() -> None:
+    b = Builder("huge", opset=18)
+    x = b.input("x", "float32", [1, 1])
+    wide = b.Expand(x, np.array([1 << 20, 1 << 20], np.int64))  # 4 TiB, once it is more than a view
+    b.output(b.MatMul(b.Transpose(b.Exp(wide), perm=[1, 0]), b.Exp(wide)), "y")
+    session = Session(b.graph(), target="egraft:cuda")
+    with pytest.raises(ExecutionFailed, match="memory is too small"):
+        session.run({"x": np.ones((1, 1), np.float32)})
+    session.close()
+    small = Builder("small", opset=18)
+    small.output(small.Exp(small.input("x", "float32", [4])), "y")
+    found = run(small.graph(), {"x": np.zeros(4, np.float32)}, target="egraft:cuda")["y"]
+    np.testing.assert_array_equal(found, np.ones(4, np.float32))
 
 
 @pytest.mark.parametrize("op", ["Exp", "Tanh", "Erf", "Sigmoid", "Sqrt", "Log", "Softplus", "Gelu"])

@@ -61,6 +61,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path
         assert result.report["target"]["name"] == "egraft:cuda"
         assert "emulation" in result.report["target"]["device"]
         assert result.report["measured"]["clock"] == "device"
+        assert result.report["validation"]["device"]["status"] == "passed"
     return source, made, database
 
 
@@ -79,7 +80,12 @@ def test_the_records_of_another_machine_give_the_same_file(
     assert said["target"]["name"] == f"egraft:cuda@{database}"
     assert "another machine" in said["target"]["device"] and "emulation" in said["target"]["device"]
     assert said["measured"].get("kind") == "recorded"
-    assert "another machine" in capsys.readouterr().out
+    assert said["validation"]["ok"]
+    found = said["validation"]["device"]
+    assert found["status"] == "not validated" and "records of another machine" in found["reason"]
+    printed = capsys.readouterr().out
+    assert "another machine" in printed
+    assert "device     not validated on the device: it is not here" in printed
 
 
 def test_a_model_that_was_not_recorded_is_a_frozen_miss(

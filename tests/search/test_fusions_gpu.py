@@ -23,6 +23,7 @@ from runtime.feeds import draw
 from runtime.fusion import VARIANT
 from search.fusions import discover, takes_fusions
 from search.fusions.apart import Apart, Trial
+from search.fusions.enumerate import enumerate_groups
 from search.fusions.gpu import kernel_text, measured_on
 from search.fusions.trials import CHILD
 from tests.runtime.cuda.wound import LAUNCH, ROW, Wound
@@ -81,6 +82,50 @@ def test_a_product_and_the_kernel_behind_it() -> None:
     assert "EG_KERNEL(eg_fused)" in text and "tanh" in text and "#define" not in text
     whole = kernel_text(parse_graph(PRODUCT), False, "c128")
     assert whole.startswith("// cuBLAS: 1 x [4, 6] @ [6, 5] of float32\n// a block: 128 threads\n")
+
+
+RESIDUAL = """graph "g" opset 18 (x: float32[4, 6], w: float32[6, 5], a: float32[4, 5], b: float32[4, 5]) -> (y, r) {
+  r = Mul(a, b)
+  p = MatMul(x, w)
+  s = Add(p, r)
+  y = Relu(s)
+}"""
+BESIDE = """graph "g" opset 18 (x: float32[4, 6], w: float32[6, 5], v: float32[6, 5], a: float32[4, 5]) -> (y, z) {
+  p = MatMul(x, w)
+  q = MatMul(x, v)
+  s = Mul(p, a)
+  y = Tanh(s)
+  t = Add(q, a)
+  z = Relu(t)
+}"""
+
+
+STREAM = """graph "g" opset 18 (x: float32[4, 6], w: float32[6, 8], c: float32[8], r: float32[4, 8], g: float32[8])
+    -> (y, s) {
+  p = Gemm(x, w, c)
+  s = Add(p, r)
+  y = LayerNormalization(s, g, axis=-1)
+}"""
+
+
+@pytest.mark.parametrize(("text", "operators", "launches"), [(STREAM, {"Gemm", "Add", "LayerNormalization"}, 2),
+                                                             (RESIDUAL, {"Mul", "Add", "Relu"}, 2),
+                                                             (BESIDE, {"Mul", "Tanh", "Add", "Relu"}, 3)])
+def test_several_outputs_leave_the_kernel_behind_a_product(text: str, operators: set[str], launches: int) -> None:
+    """On the processor what follows a product runs on its tiles, and one output leaves them; here it is a kernel."""
+    graph, where = parse_graph(text), target()
+    found = discover(graph, {}, attempt=trying(where, []), target=where)
+    (fusion,) = found.fusions
+    assert set(fusion.operators) == operators and len(fusion.body.outputs) == 2
+    feeds = draw(graph, 0)
+    session = Session(found.graph, target="egraft:cuda", device=EmulatedDevice())
+    for name, right in run(graph, feeds).items():
+        np.testing.assert_allclose(session.run(feeds)[name], right, rtol=1e-5, atol=1e-6)
+    report: Any = session.report
+    assert report.kernels + report.products == launches
+    on_processor = enumerate_groups(graph, graph.types, 10_000, 99)
+    assert not any(group.others and {graph.nodes[index].op for index in group.nodes} == operators
+                   for group in on_processor.groups)
 
 
 def test_what_is_constant_around_a_body_is_so_when_it_is_timed() -> None:
