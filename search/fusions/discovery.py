@@ -25,7 +25,7 @@ from graphs.types import TensorType, Type
 from runtime.fusion import Group, body_of, fuse, is_splat, signature, with_sizes
 
 from .apart import Try
-from .budget import GPU_TARGET, TARGET, FusionBudget
+from .budget import TARGET, FusionBudget
 from .choose import packing_of
 from .enumerate import Enumeration, enumerate_groups, is_movement
 from .labels import label_of
@@ -232,7 +232,7 @@ class Explorer:
         """The candidates of a graph, what is known of those that were worth trying, and the groups that save most."""
         types = with_sizes(graph, default_measure_sizes(graph) if sizes is None else sizes)
         enumeration = enumerate_groups(graph, types, self.budget.most_per_root, self.budget.most_nodes,
-                                       self.trials.target == GPU_TARGET)
+                                       library=not self.trials.threads)  # a GPU
         look = Look(graph, _unique(graph, enumeration, types, self._bodies), len(enumeration.groups), enumeration.cut,
                     self._shared or 0.0)
         self._sets, self._cut = max(self._sets, look.sets), max(self._cut, look.cut)
