@@ -118,7 +118,7 @@ def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
     race, comparison = outcome.comparison, headline_of(winner, outcome)
     if race is None or comparison is None or winner.name not in comparison.results:
         return {"speed_up": None, "note": outcome.note, "unsupported": outcome.unsupported}
-    if comparison.kind == "estimated":
+    if comparison.stopped == "estimated":  # also from times of nodes that were recorded elsewhere
         return {"speed_up": None, "note": f"nothing was measured: {comparison.note}",
                 "unsupported": outcome.unsupported}
     others = [{"name": name, **{key: row[key] for key in ("speed_up", "low", "high", "verdict", "after")}}

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, get_origin
 
+from cost_model.targets import find_target
 from graphs.errors import InvalidOption
 from optimizer.deriving.options import KINDS
 from optimizer.options import SPELLED, Options, check_threads
@@ -64,6 +65,8 @@ def read_options(fields: Iterable[tuple[str, str]], model: type[Options] = Optio
     if options.bucket_form != "file":
         raise InvalidOption("bucket_form", "the service answers one file", "leave it out, or run egraft optimize")
     check_threads(options)
+    if options.target != "auto":
+        find_target(options.target)  # a name that does not exist is told at once; whether it is here the job finds out
     return options
 
 

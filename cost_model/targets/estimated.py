@@ -124,14 +124,16 @@ class Recorded(_Estimating):
         self.name = f"{of.name}@{path}"
         self.database = Timings(path)
         self.database.writable = False
-        found = Counter(record.fingerprint for record in self.database.records(target=of.name))
+        records = [(record.fingerprint, record.kind) for record in self.database.records(target=of.name)]
+        found, nodes = Counter(digest for digest, _ in records), Counter(own for own, kind in records if kind == "node")
         if not found:
             raise InvalidOption(
                 f"target {self.name}",
                 f"{path} has no records of {of.name}",
                 "name a timing database that was filled with this target",
             )
-        self.digest = min(found, key=lambda digest: (-found[digest], digest))
+        # Kernels of `egraft:cpu` are filed with their compiler, as if they were another device's.
+        self.digest = min(found, key=lambda digest: (-nodes[digest], -found[digest], digest))
         text = self.database.fingerprint_text(self.digest)
         self._fingerprint = Fingerprint.of(json.loads(text)) if text else None
         here = of.available() is None and of.fingerprint.digest == self.digest

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from graphs.errors import ExecutionFailed
 from graphs.ir import Graph, Node
 from graphs.operators import is_pure
 from graphs.types import TensorType
@@ -142,7 +143,11 @@ class Plan(Recorder):
         for name, type_ in zip(node.outputs, types):
             if name and (type_ is None or not type_.is_static or type_.dtype == "string"):
                 raise NeedsValue(f"the size of output {name!r} of {node.label}")
-            made.append(Tensor.new(type_.dtype, type_.shape) if name and type_ is not None else None)  # type: ignore[arg-type]
+            shape: tuple[int, ...] = () if type_ is None else type_.shape  # type: ignore[assignment]
+            if name and min(shape, default=0) < 0:
+                raise ExecutionFailed(node.label, f"its output {name!r} would have the sizes {list(shape)}",
+                                      "check that sizes of the inputs suit this node")
+            made.append(Tensor.new(type_.dtype, shape) if name and type_ is not None else None)
         self.instructions.append(OnHost(node, call, tuple(inputs), tuple(made), reason))
         return made
 

@@ -162,7 +162,7 @@ class Explorer:
         self._places: dict[str, tuple[tuple[str, ...], str, int]] = {}  # operators, an output, how many places
         self._impossible: Counter[str] = Counter()
         self._faults: list[str] = []
-        self._measured = self._sets = self._several = self._cut = 0
+        self._fresh = self._measured = self._sets = self._several = self._cut = 0
         self._seconds = 0.0
         self._shared: float | None = None  # new candidates of graphs that share a budget
 
@@ -206,7 +206,7 @@ class Explorer:
         generated = sum(count for name, count in verdicts.items() if name in _TRIED)
         found = {"sets": self._sets, "of several outputs": self._several, "roots cut": self._cut,
                  "unique": len(self.seen), "generated": generated, "measured": self._measured,
-                 "known": len(self._known) - self._measured, **sorted_counts(verdicts)}
+                 "known": len(self._known) - self._fresh, **sorted_counts(verdicts)}
         return {name: count for name, count in found.items() if count or name in ("sets", "unique")}
 
     def report(self) -> dict[str, Any]:
@@ -300,7 +300,8 @@ class Explorer:
             if tried is None:
                 return None
             found = self.trials.record(body, self.exact, self.threads, self.timings, *tried)
-            self._measured += 1
+            self._fresh += 1
+            self._measured += found.verdict in _TRIED
         self._known[key], self.seen[key] = found, found.verdict
         if found.verdict == "impossible":
             self._impossible[found.note] += 1

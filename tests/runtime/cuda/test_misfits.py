@@ -66,3 +66,13 @@ def test_values_that_give_no_shape(name: str) -> None:
     for session in _sessions(b):
         with pytest.raises(ExecutionFailed, match=name.split()[0]):
             session.run({"x": np.ones((4, 3), np.float32), "i": np.array(value)})
+
+
+def test_windows_that_are_larger_than_the_image() -> None:
+    b = Builder("windows", opset=17)
+    x = b.input("x", "float32", [1, 1, "h", 8])
+    b.output(b.Conv(x, b.constant(np.ones((2, 1, 3, 3), np.float32))), "z")
+    for session in _sessions(b):
+        with pytest.raises(ExecutionFailed, match="Conv"):
+            session.run({"x": np.ones((1, 1, 1, 8), np.float32)})
+        assert session.run({"x": np.ones((1, 1, 4, 8), np.float32)})["z"].shape == (1, 2, 2, 6)

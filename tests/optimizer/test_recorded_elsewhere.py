@@ -1,0 +1,33 @@
+"""Records of nodes alone, of another machine: what they add up to is a prediction, and is not called measured."""
+
+from pathlib import Path
+
+import pytest
+
+from graphs import save
+from graphs.text import parse_graph
+from optimizer.command_line import main
+
+MODEL = """graph "g" opset 18 (x: float32[64, 64]) -> (y) {
+  one = constant float32[] 1.0
+  a = Mul(x, one)
+  b = Neg(a)
+  c = Neg(b)
+  y = Exp(c)
+}"""
+
+
+def test_sums_of_recorded_times_are_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, other, database = tmp_path / "m.onnx", tmp_path / "o.onnx", tmp_path / "t.db"
+    save(parse_graph(MODEL), source)
+    save(parse_graph(MODEL.replace("Exp", "Tanh")), other)
+    for model in (source, other):
+        assert main(["optimize", str(model), "-o", str(tmp_path / "there.onnx"), "--target", "egraft:cpu",
+                     "--effort", "low", "--timings", str(database)]) in (0, None)
+    capsys.readouterr()
+    unseen = tmp_path / "unseen.onnx"
+    save(parse_graph(MODEL.replace("Neg(b)", "Exp(b)")), unseen)
+    assert main(["optimize", str(unseen), "-o", str(tmp_path / "here.onnx"), "--target", f"egraft:cpu@{database}",
+                 "--effort", "low"]) in (0, None)
+    printed = capsys.readouterr().out
+    assert "0 rounds" not in printed and "measured   nothing: nothing was measured: sums of recorded" in printed
