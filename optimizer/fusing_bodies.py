@@ -58,7 +58,7 @@ class BodyFuser:
     def __init__(self, explorer: Explorer, context: Context) -> None:
         self.explorer, self.context = explorer, context
         self.refused: dict[str, str] = {}  # by place, of all graphs
-        self._known: dict[str, tuple[list[tuple[Fusion, Named]], str]] = {}
+        self._known: dict[Key, tuple[list[tuple[Fusion, Named]], str]] = {}
 
     def fused(self, graph: Graph) -> InBodies:
         """The graph with what is faster fused in its nested graphs."""
@@ -94,10 +94,10 @@ class BodyFuser:
 
     def _looked(self, body: Graph, place: str) -> tuple[list[tuple[Fusion, Named]], str]:
         """The fusions of a nested graph, and why there are none or fewer."""
-        digest = graph_digest(body)
-        if digest not in self._known:
-            self._known[digest] = self._look(body, place)
-        return self._known[digest]
+        own = graph_digest(body), *map(_first, body.nodes), *body.inputs  # equal ones may have other names
+        if own not in self._known:
+            self._known[own] = self._look(body, place)
+        return self._known[own]
 
     def _look(self, body: Graph, place: str) -> tuple[list[tuple[Fusion, Named]], str]:
         reason = _unknown(body)

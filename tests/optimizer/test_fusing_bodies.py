@@ -232,3 +232,26 @@ def test_bodies_move_to_a_graph_whose_values_are_called_otherwise() -> None:
     there = parse_graph(str(other).replace("(t)", "(p)").replace("t = Neg", "p = Neg").replace("q", "t"))
     clash = moved_bodies(graph, there, {"p": "t", "y": "y"})
     assert not inside(clash), "t would be read of the branch itself"
+
+
+TWINS = """graph "g" opset 18 (x: float32[256, 512], a: bool[]) -> (y) {
+  y = If(a, then_branch=graph () -> (t2) {
+      t0 = Sigmoid(x)
+      t1 = Tanh(t0)
+      t2 = Exp(t1)
+    }, else_branch=graph () -> (u2) {
+      u0 = Sigmoid(x)
+      u1 = Tanh(u0)
+      u2 = Exp(u1)
+    })
+}"""
+
+
+@needs_compiler
+def test_branches_that_are_alike_but_for_names() -> None:
+    result = optimize(parse_graph(TWINS), target="egraft:cpu", effort="low", timings=":memory:")
+    assert not result.report["warnings"] and result.report["validation"]["ok"]
+    for choice in (True, False):
+        feeds = {"x": np.ones((256, 512), np.float32), "a": np.array(choice)}
+        want = run(parse_graph(TWINS), feeds)["y"]
+        np.testing.assert_allclose(Session(result.graph).run(feeds)["y"], want, rtol=1e-6)

@@ -119,6 +119,8 @@ class FusedKernel:
             plan = self._planned(given)
         if isinstance(plan, NotFusable):
             raise plan
+        given = [each if each is one or place not in packs.fixed else packs.copies.setdefault(place, each)
+                 for place, (each, one) in enumerate(zip(given, arrays))]  # calls know where these lie
         own = _layouts(given), threads
         call = packs.calls.get(own)
         if call is None:

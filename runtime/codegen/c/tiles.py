@@ -36,6 +36,7 @@ class Packs:
     fixed: frozenset[int] = frozenset()
     made: dict[tuple[Hashable, ...], np.ndarray] = field(default_factory=dict)
     calls: dict[tuple[Hashable, ...], Any] = field(default_factory=dict)  # of the kernel, by sizes and threads
+    copies: dict[int, np.ndarray] = field(default_factory=dict)  # of those that a kernel cannot read as they lie
 
     @property
     def nbytes(self) -> int:

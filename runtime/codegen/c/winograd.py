@@ -44,6 +44,8 @@ def of_convolution(node: Node, weights: Sequence[int], sizes: Sequence[int], beg
         return None
     if {*per_axis(node.attrs, "strides", 2), *per_axis(node.attrs, "dilations", 2)} != {1}:
         return None
+    if any(begin + size > count + count % 2 + 2 for begin, size, count in zip(begins[-2:], sizes[-2:], counts[-2:])):
+        return None  # of lines with negative padding behind them a part is left out
     if _gain(weights[1], weights[0], counts) < _LEAST_GAIN:
         return None
     return Winograd(weights[1], *(tuple(each[-2:]) for each in (sizes, begins, counts)))  # type: ignore[arg-type]

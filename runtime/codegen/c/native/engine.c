@@ -396,7 +396,9 @@ static eg_index eg_plan_winograd(eg_product* job) {
   job->rows = eg_parts_of(panels, shared) * EG_NR;
   job->row_tiles = eg_parts_of(job->m, job->rows);
   job->left_at = job->turned_at = 0;
-  job->buffers_at = eg_lines(eg_room_of(winograd, each).all);
+  // The last tile has fewer lines, but may have panels of more squares.
+  const eg_index room = eg_room_of(winograd, each).all, last = eg_room_of(winograd, lines - (job->column_tiles - 1) * each).all;
+  job->buffers_at = eg_lines(room > last ? room : last);
   job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
   return job->room = job->image_at;
 }

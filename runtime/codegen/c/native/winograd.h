@@ -3,28 +3,26 @@
 // are made of squares of 4 x 4 elements of the image, 2 apart: sums of those are multiplied with sums of the weights,
 // place by place, which is a matrix product over the channels for each of 16 places; four sums of those are the results.
 //
-// What is in one square is rounded together: an element spoils results of its square which are not made of it. So
-// squares in which a window is small beside the rest, and those of which a result is not finite, are computed from the
-// weights as they are, one by one.
+// A result is made of its own window alone, but for infinities: those that cancel out become NaN. So squares of which a
+// result is not finite are computed from the weights as they are, one by one.
 typedef struct {
   eg_index channels, sizes[2], begins[2], counts[2];
   const float* weights;  // as they are: [map][channel][3][3]
 } eg_winograd;
 
 #define EG_PLACES 16
-#define EG_BESIDE 64.0f     // how many times as large as a window its square may be
 
 static eg_index eg_deep(eg_index channels) { return eg_parts_of(channels, EG_VL) * EG_VL; }
 static eg_index eg_across(const eg_winograd* job) { return eg_parts_of(job->counts[1], 2); }
 
-// Elements of what lies in the memory of a thread, for so many lines of squares: 16 channels of the image and the
-// greatest of all channels beside it, sums of the image, products, results.
-typedef struct { eg_index most, sums, products, results, squares, all; } eg_winograd_room;
+// Elements of what lies in the memory of a thread, for so many lines of squares: a vector of channels of the image,
+// sums of the image, products, results, and which squares are computed one by one.
+typedef struct { eg_index sums, products, results, squares, all; } eg_winograd_room;
 
 static eg_winograd_room eg_room_of(const eg_winograd* job, eg_index lines) {
   const eg_index across = eg_across(job), squares = across * lines, height = eg_parts_of(squares, eg_parts_of(squares, EG_MR));
   const eg_index image = (2 * lines + 2) * (2 * across + 2) * EG_VL;
-  eg_winograd_room room = {.most = image, .sums = 2 * image};
+  eg_winograd_room room = {.sums = image};
   room.products = room.sums + EG_PLACES * eg_parts_of(squares, height) * height * eg_deep(job->channels);
   room.results = room.products + EG_PLACES * height * EG_NR;
   // Whole vectors are turned out of the results.
@@ -111,40 +109,27 @@ EG_EACH_ROWS(EG_SQUARES_OF)
 #define EG_SQUARES(rows) eg_squares_##rows
 static const eg_square_products eg_squares_of[EG_MR + 1] = {0, EG_ALL_ROWS(EG_SQUARES)};
 
-static float eg_bits_of(int bits) {
-  float number;
-  memcpy(&number, &bits, sizeof number);
-  return number;
-}
-
-// Whether a square is computed one by one: `most` are the bits of the greatest elements at its places, a line of those
-// is `line` long; windows that begin in the first `high` lines and `wide` columns count.
-static int eg_is_apart(const int* most, eg_index line, eg_index high, eg_index wide) {
-  int columns[2][4], all = 0;
-  for (int x = 0; x < 4; ++x) {
-    const int middle = most[line + x] > most[2 * line + x] ? most[line + x] : most[2 * line + x];
-    columns[0][x] = middle > most[x] ? middle : most[x];
-    columns[1][x] = middle > most[3 * line + x] ? middle : most[3 * line + x];
-    const int both = columns[0][x] > columns[1][x] ? columns[0][x] : columns[1][x];
-    all = both > all ? both : all;
-  }
-  for (eg_index y = 0; y < high; ++y)
-    for (eg_index x = 0; x < wide; ++x) {
-      int window = columns[y][x];
-      for (int more = 1; more < 3; ++more) window = columns[y][x + more] > window ? columns[y][x + more] : window;
-      if (eg_bits_of(window) * EG_BESIDE < eg_bits_of(all)) return 1;
-    }
+// Whether a number that a window is made of is NaN: so is the result then.
+static int eg_has_nan(const eg_winograd* job, const float* image, eg_index top, eg_index left) {
+  const eg_index high = job->sizes[0], wide = job->sizes[1];
+  for (eg_index channel = 0; channel < job->channels; ++channel)
+    for (eg_index row = top > 0 ? top : 0; row < eg_least(top + 3, high); ++row)
+      for (eg_index column = left > 0 ? left : 0; column < eg_least(left + 3, wide); ++column) {
+        const float number = image[(channel * high + row) * wide + column];
+        if (number != number) return 1;
+      }
   return 0;
 }
 
-// A square's results for some maps, as they are defined.
+// A result for some maps, as it is defined.
 static void eg_by_itself(const eg_winograd* job, const float* image, eg_index map, eg_index maps, eg_index y, eg_index x,
                          float* c, eg_index step) {
   const eg_index high = job->sizes[0], wide = job->sizes[1], top = y - job->begins[0], left = x - job->begins[1];
+  const int missing = eg_has_nan(job, image, top, left);
   for (eg_index m = 0; m < maps; ++m) {
-    double sum = 0.0;
+    double sum = missing ? EG_NAN : 0.0;
     const float* weights = job->weights + (map + m) * job->channels * 9;
-    for (eg_index channel = 0; channel < job->channels; ++channel, weights += 9)
+    for (eg_index channel = 0; channel < job->channels && !missing; ++channel, weights += 9)
       for (int i = 0; i < 9; ++i) {
         const eg_index row = top + i / 3, column = left + i % 3;
         if (row < 0 || row >= high || column < 0 || column >= wide) continue;
@@ -154,46 +139,29 @@ static void eg_by_itself(const eg_winograd* job, const float* image, eg_index ma
   }
 }
 
-// The part of the image that lines [first, first + lines) of squares are made of, as sums; and which of them are to be
-// computed one by one.
+// The part of the image that lines [first, first + lines) of squares are made of, as sums.
 static void eg_squares_in(const eg_winograd* job, const float* image, eg_index first, eg_index lines, eg_index height,
                           float* memory, const eg_winograd_room* at) {
   const eg_index across = eg_across(job), wide = 2 * across + 2, high = 2 * lines + 2, squares = across * lines;
   const eg_index plane = job->sizes[0] * job->sizes[1], count = high * wide * EG_VL, blocks = eg_deep(job->channels) / EG_VL;
   const eg_index step = eg_parts_of(squares, height) * height * blocks * EG_VL;  // of a place to the next one
   const eg_index start = 2 * first - job->begins[0], top = start > 0 ? start : 0, end = eg_least(start + high, job->sizes[0]);
-  int *const most = (int*)(memory + at->most), *const apart = (int*)(memory + at->squares);
-  memset(memory, 0, 2 * count * sizeof(float));
+  memset(memory, 0, count * sizeof(float));
   for (eg_index block = 0; block < blocks; ++block) {
     const eg_index channel = block * EG_VL, channels = eg_least(job->channels - channel, EG_VL);
     if (top < end)
       eg_turn_in(image + channel * plane + top * job->sizes[1], plane, channels, image + job->channels * plane,
                  (end - top) * job->sizes[1], job->sizes[1], wide, memory + ((top - start) * wide + job->begins[1]) * EG_VL);
-    for (eg_index i = 0; i < count; ++i) {
-      int bits;
-      memcpy(&bits, memory + i, sizeof bits);
-      bits &= 0x7fffffff;
-      most[i] = bits > most[i] ? bits : most[i];
-    }
     for (eg_index square = 0, line = 0; line < lines; ++line)
       for (eg_index x = 0; x < across; ++x, ++square) {
         float* const to = memory + at->sums + (square / height * height * blocks + block * height + square % height) * EG_VL;
         eg_square_in(memory + (2 * line * wide + 2 * x) * EG_VL, wide * EG_VL, to, step);
       }
   }
-  for (eg_index i = 0; i < high * wide; ++i) {
-    int all = 0;
-    for (int lane = 0; lane < EG_VL; ++lane) all = most[i * EG_VL + lane] > all ? most[i * EG_VL + lane] : all;
-    most[i] = all;
-  }
-  for (eg_index line = 0, square = 0; line < lines; ++line)
-    for (eg_index x = 0; x < across; ++x, ++square)
-      apart[square] = eg_is_apart(most + 2 * line * wide + 2 * x, wide, eg_least(job->counts[0] - 2 * (first + line), 2),
-                                  eg_least(job->counts[1] - 2 * x, 2));
 }
 
 // Results of a panel of maps at squares [first, last): `results` has a vector of maps for each position. Marks squares
-// of which one is not finite with 2.
+// of which one is not finite.
 static void eg_squares_out(const eg_winograd* job, const float* products, eg_index step, eg_index first, eg_index last,
                            eg_index positions, float* results, int* apart) {
   const eg_index across = eg_across(job), width = job->counts[1];
@@ -213,7 +181,7 @@ static void eg_squares_out(const eg_winograd* job, const float* products, eg_ind
     }
     int fine = 1;
     for (int lane = 0; lane < EG_VL; ++lane) fine &= bad[lane] == 0.0f;
-    apart[square] = fine ? apart[square] & 1 : apart[square] | 2;
+    apart[square] = !fine;
     if (++x == across) {
       x = 0;
       ++line;
