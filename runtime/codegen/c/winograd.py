@@ -40,7 +40,7 @@ def of_convolution(node: Node, weights: Sequence[int], sizes: Sequence[int], beg
                    counts: Sequence[int]) -> Winograd | None:
     """That of a Conv with so many zeros before its image; None where it is not one of these, or has too few channels
     for that to be faster."""
-    if tuple(weights[2:]) != _KERNEL or node.attrs["group"] != 1 or min(counts) < 2:
+    if tuple(weights[2:]) != _KERNEL or node.attrs["group"] != 1 or min(counts) < 2 or 0 in weights:
         return None
     if {*per_axis(node.attrs, "strides", 2), *per_axis(node.attrs, "dilations", 2)} != {1}:
         return None

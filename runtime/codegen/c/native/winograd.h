@@ -16,18 +16,20 @@ static eg_index eg_deep(eg_index channels) { return eg_parts_of(channels, EG_VL)
 static eg_index eg_across(const eg_winograd* job) { return eg_parts_of(job->counts[1], 2); }
 
 // Elements of what lies in the memory of a thread, for so many lines of squares: a vector of channels of the image,
-// sums of the image, products, results, and which squares are computed one by one.
-typedef struct { eg_index sums, products, results, squares, all; } eg_winograd_room;
+// sums of the image, products, results, which squares are computed one by one, and a panel of sums with its products.
+typedef struct { eg_index sums, products, results, squares, lifted, all; } eg_winograd_room;
 
 static eg_winograd_room eg_room_of(const eg_winograd* job, eg_index lines) {
-  const eg_index across = eg_across(job), squares = across * lines, height = eg_parts_of(squares, eg_parts_of(squares, EG_MR));
+  const eg_index across = eg_across(job), squares = across * lines;
+  const eg_index height = eg_parts_of(squares, eg_parts_of(squares, EG_MR));
   const eg_index image = (2 * lines + 2) * (2 * across + 2) * EG_VL;
   eg_winograd_room room = {.sums = image};
   room.products = room.sums + EG_PLACES * eg_parts_of(squares, height) * height * eg_deep(job->channels);
   room.results = room.products + EG_PLACES * height * EG_NR;
   // Whole vectors are turned out of the results.
   room.squares = room.results + EG_NV * (2 * lines * job->counts[1] + EG_VL) * EG_VL;
-  room.all = room.squares + squares;
+  room.lifted = room.squares + squares;
+  room.all = room.lifted + height * (eg_deep(job->channels) + EG_NR);
   return room;
 }
 
@@ -108,6 +110,19 @@ typedef void (*eg_square_products)(eg_index, eg_index, const float*, const float
 EG_EACH_ROWS(EG_SQUARES_OF)
 #define EG_SQUARES(rows) eg_squares_##rows
 static const eg_square_products eg_squares_of[EG_MR + 1] = {0, EG_ALL_ROWS(EG_SQUARES)};
+
+// The same where sums may be subnormal, as tiles of other products are computed (`subnormal.h`).
+static void eg_squares_lifted(eg_index rows, eg_index height, eg_index deep, const float* left, const float* right,
+                              float* to, float* room) {
+  float* const more = room + height * deep;
+  memcpy(room, left, height * deep * sizeof(float));
+  eg_without_subnormal(room, height * deep);
+  eg_squares_of[rows](height, deep / EG_VL, room, right, to);
+  memcpy(room, left, height * deep * sizeof(float));
+  if (!eg_lift(room, height * deep)) return;
+  eg_squares_of[rows](height, deep / EG_VL, room, right, more);
+  for (eg_index i = 0; i < rows * EG_NR; ++i) to[i] += more[i] * 0x1p-64f;
+}
 
 // Whether a number that a window is made of is NaN: so is the result then.
 static int eg_has_nan(const eg_winograd* job, const float* image, eg_index top, eg_index left) {
@@ -201,13 +216,20 @@ static void eg_transformed(const eg_winograd* job, const float* image, const flo
   const eg_index across_maps = eg_parts_of(maps, EG_NR) * EG_NR;
   int* const apart = (int*)(memory + at.squares);
   eg_squares_in(job, image, column / width / 2, lines, height, memory, &at);
+  const int subnormal = eg_has_subnormal(memory + at.sums, EG_PLACES * panels * height * deep);
   for (eg_index map = 0; map < rows; map += EG_NR) {
     const float* const right = packed + (row + map) * deep;
     for (eg_index square = 0; square < squares; square += height) {
       const eg_index count = eg_least(height, squares - square);
-      for (int place = 0; place < EG_PLACES; ++place)
-        eg_squares_of[count](height, deep / EG_VL, memory + at.sums + (place * panels * height + square) * deep,
-                             right + place * across_maps * deep, products + place * height * EG_NR);
+      for (int place = 0; place < EG_PLACES; ++place) {
+        const float *const left = memory + at.sums + (place * panels * height + square) * deep,
+                    *const own = right + place * across_maps * deep;
+        float* const to = products + place * height * EG_NR;
+        if (subnormal)
+          eg_squares_lifted(count, height, deep, left, own, to, memory + at.lifted);
+        else
+          eg_squares_of[count](height, deep / EG_VL, left, own, to);
+      }
       eg_squares_out(job, products, height * EG_NR, square, square + count, columns, results, apart);
     }
     const eg_index count = eg_least(rows - map, EG_NR);
