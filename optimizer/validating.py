@@ -39,7 +39,7 @@ def check_everywhere(original: Graph, graph: Graph, context: Context) -> Validat
 def _arguments(context: Context) -> dict[str, Any]:
     options = context.options
     return {"exactness": options.precision, "feeds": context.feeds, "seed": options.seed, "rtol": options.rtol,
-            "atol": options.atol}
+            "atol": options.atol, "fallback": dict(context.sizes)}
 
 
 def checked(original: Graph, entry: Finalist, context: Context) -> Validation:
@@ -52,7 +52,8 @@ def checked(original: Graph, entry: Finalist, context: Context) -> Validation:
     if not found.ok:
         return found
     with limited_to(1):
-        same = validate(entry.base, entry.graph, "exact", feeds=context.feeds, seed=context.options.seed)
+        same = validate(entry.base, entry.graph, "exact", feeds=context.feeds, seed=context.options.seed,
+                        fallback=context.sizes)
     if not same.ok:
         return same
     found.notes.append("with values computed again: equal bit for bit, in runs of their own")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -33,18 +33,44 @@ SMALL, MAX_REPEATS = 256, 8  # inputs of fewer elements are drawn several times
 Feeds = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Draws:
+    """How inputs are drawn: how many ordinary rounds, with which sizes of symbols fixed, and sizes that are tried where
+    the original does not run at the usual ones."""
+
+    rounds: int = 2
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    fallback: Mapping[str, int] = field(default_factory=dict)
+
+    def candidates(self, graph: Graph) -> Iterator[dict[str, int]]:
+        """Sizes to try in turn."""
+        yield from size_candidates(graph, dict(self.sizes))
+        if self.fallback:
+            yield {**default_sizes(graph), **self.fallback, **self.sizes}
+
+    def of(self, graph: Graph) -> Draws:
+        """For a part of the graph."""
+        symbols = input_symbols(graph)
+        sizes, fallback = ({name: size for name, size in each.items() if name in symbols}
+                           for each in (self.sizes, self.fallback))
+        return replace(self, sizes=sizes, fallback=fallback)
+
+
 def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
              feeds: Feeds | Sequence[Feeds] | None = None, seed: int = 0, sizes: dict[str, int] | None = None,
              rtol: float | None = None, atol: float | None = None, rounds: int = 2,
-             executor: Executor | None = None, plan: Sequence[Round] | None = None) -> Validation:
+             executor: Executor | None = None, plan: Sequence[Round] | None = None,
+             fallback: Mapping[str, int] | None = None) -> Validation:
     """Run both graphs on random inputs (or on `feeds`, one mapping or several) and compare all outputs.
 
     `rounds` is the number of ordinary draws, each at other sizes of the symbolic dimensions where there are any; a
-    draw with special values follows, except for the classes `finite` and `approximate`. `sizes` fixes sizes. `rtol`
-    and `atol` replace the measured yardstick. `executor` runs both graphs, or the one that it takes, in the place of
+    draw with special values follows, except for the classes `finite` and `approximate`. `sizes` fixes sizes;
+    `fallback` are some at which the original is known to run, tried where it does not at the usual ones. `rtol` and
+    `atol` replace the measured yardstick. `executor` runs both graphs, or the one that it takes, in the place of
     egraft (no node is pinned then). `plan`: rounds of another validation of this original as a whole, to be run again
     on the same inputs. The same arguments give the same verdict.
     """
+    draws = Draws(rounds, sizes or {}, fallback or {})
     if exactness not in CLASSES:
         raise InvalidOption("exactness", f"{exactness!r} is no class", f"use one of {', '.join(CLASSES)}")
     result = Validation(exactness)
@@ -60,16 +86,16 @@ def validate(original: Graph, optimized: Graph, exactness: str = "rounding",
     whole = executor is not None or plan is not None
     parts = split(original, optimized, pins, pins.types) if feeds is None and not whole else None
     if parts is not None:
-        found = _by_regions(parts, original, optimized, pins, Validation(exactness), (seed, sizes, rtol, atol, rounds))
+        found = _by_regions(parts, original, optimized, pins, Validation(exactness), (seed, draws, rtol, atol))
         if found.status != NOT_VALIDATED:
             return found  # else the whole may say more: what a region gets there is less random
     if not whole and is_large(original, optimized):
         cuts = find_cuts(original, optimized)
         if len(cuts) > 1:
-            return _in_pieces(cuts, Comparison(original, optimized, pins, terms, seed), feeds, sizes, rounds)
+            return _in_pieces(cuts, Comparison(original, optimized, pins, terms, seed), feeds, draws)
         result.notes.append("the graphs have no narrow places in common: they were validated in one piece")
     again = None if plan is None else [replace(each, ok=True, reason="") for each in plan]
-    verdict = _whole(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor, again)
+    verdict = _whole(original, optimized, pins, terms, feeds, seed, draws, executor, again)
     verdict.notes += result.notes
     return verdict
 
@@ -89,7 +115,7 @@ def _opened(graph: Graph) -> Graph:
 
 
 def _whole(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,
-           seed: int, sizes: dict[str, int] | None = None, rounds: int = 2, executor: Executor | None = None,
+           seed: int, draws: Draws, executor: Executor | None = None,
            plan: list[Round] | None = None) -> Validation:
     """The verdict on graphs in one piece. `plan`: which round each of the `feeds` is for."""
     # Where every bit stays no tie is decided anew, and equal nodes may have merged.
@@ -97,7 +123,7 @@ def _whole(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: F
         pins = pins.without([pin.key for pin in pins.pairs])
 
     def attempt() -> Validation:
-        return _attempt(original, optimized, pins, terms, feeds, seed, sizes, rounds, executor, plan)
+        return _attempt(original, optimized, pins, terms, feeds, seed, draws, executor, plan)
 
     verdict = first = attempt()
     for _ in range(MAX_UNPINNED):
@@ -115,12 +141,12 @@ def _whole(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: F
 
 
 def _in_pieces(cuts: list[Cut], comparison: Comparison, feeds: Feeds | Sequence[Feeds] | None,
-               sizes: dict[str, int] | None, rounds: int) -> Validation:
+               draws: Draws) -> Validation:
     """The verdict on large graphs, piece by piece; the whole original runs to find sizes, nothing else does."""
     original, terms, seed = comparison.original, comparison.terms, comparison.seed
     result = Validation(terms.exactness)
     try:
-        plan = _given(feeds, seed) if feeds is not None else _draws(comparison, seed, sizes, rounds, result)
+        plan = _given(feeds, seed) if feeds is not None else _drawn(comparison, seed, draws, result)
     except NotExecutable as reason:
         result.reason = f"{reason.where}: {reason.found}"
         return result
@@ -130,25 +156,25 @@ def _in_pieces(cuts: list[Cut], comparison: Comparison, feeds: Feeds | Sequence[
         feeds_of(original, each, terms.exactness, comparison.constraints) for each in plan]
 
     def check(a: Graph, b: Graph, values: list[dict[str, Any]], own: list[Round]) -> Validation:
-        return _whole(a, b, find_pins(a, b), terms, values, seed, plan=own)
+        return _whole(a, b, find_pins(a, b), terms, values, seed, Draws(), plan=own)
 
     named = [dict(zip(original.inputs, check_feeds(original, each)[0])) for each in drawn]
     return Pieces(original, comparison.optimized, cuts, check).validate(named, plan, result)
 
 
 def _by_regions(parts: list[Region], original: Graph, optimized: Graph, pins: Pins, result: Validation,
-                settings: tuple[int, dict[str, int] | None, float | None, float | None, int]) -> Validation:
+                settings: tuple[int, Draws, float | None, float | None]) -> Validation:
     """The regions between nodes that cannot be executed, one after the other; the first that fails ends it."""
-    seed, sizes, rtol, atol, rounds = settings
+    seed, draws, rtol, atol = settings
     labels = [pin.original.label for pin in pins.pairs if pin.kind == OPAQUE]
     random: list[object] = []
     reference: dict[object, None] = {}
     pinned = 0
     result.status = PASSED
     for part in parts:
-        symbols = input_symbols(part.original)
-        own = {name: size for name, size in (sizes or {}).items() if name in symbols}
-        found = validate(part.original, part.optimized, result.exactness, None, seed, own, rtol, atol, rounds)
+        own = draws.of(part.original)
+        found = validate(part.original, part.optimized, result.exactness, None, seed, dict(own.sizes), rtol, atol,
+                         own.rounds, fallback=own.fallback)
         for check in found.outputs:
             check.round += len(result.rounds)
         result.outputs += found.outputs
@@ -191,7 +217,7 @@ def _contract(original: Graph, optimized: Graph) -> str | None:
 
 
 def _attempt(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds: Feeds | Sequence[Feeds] | None,
-             seed: int, sizes: dict[str, int] | None, rounds: int, executor: Executor | None,
+             seed: int, draws: Draws, executor: Executor | None,
              plan: list[Round] | None = None) -> Validation:
     result = Validation(terms.exactness)
     strangers = [node for kind, node in pins.alone_optimized if kind in (OPAQUE, RANDOM)]
@@ -202,7 +228,7 @@ def _attempt(original: Graph, optimized: Graph, pins: Pins, terms: Terms, feeds:
     comparison = Comparison(original, optimized, pins, terms, seed, executor)
     try:
         if plan is None:
-            plan = _given(feeds, seed) if feeds is not None else _draws(comparison, seed, sizes, rounds, result)
+            plan = _given(feeds, seed) if feeds is not None else _drawn(comparison, seed, draws, result)
         worst = _run_rounds(comparison, plan, feeds, result)
     except NotExecutable as reason:
         result.reason = f"{reason.where}: {reason.found}"
@@ -222,26 +248,25 @@ def _given(feeds: Feeds | Sequence[Feeds], seed: int) -> list[Round]:
     return [Round(seed, {}, given=True) for _ in range(count)]
 
 
-def _draws(comparison: Comparison, seed: int, sizes: dict[str, int] | None, rounds: int,
-           result: Validation) -> list[Round]:
+def _drawn(comparison: Comparison, seed: int, draws: Draws, result: Validation) -> list[Round]:
     """The rounds to run: sizes at which the original runs, an ordinary draw for each, then special values."""
-    base, spread, why = _first_that_runs(comparison, seed, sizes)
+    base, spread, why = _first_that_runs(comparison, seed, draws)
     if base is None:
         result.reason = f"the original does not run on drawn inputs: {why}"
         return []
     if spread != PLAIN_SPREAD:
         result.notes.append(f"floats were drawn {spread}: with normal ones {why}")
-    plan = _plan(comparison, seed, base, sizes, rounds, spread)
+    plan = _plan(comparison, seed, base, draws, spread)
     for each in plan:
         each.spread = spread
     return plan
 
 
 def _first_that_runs(comparison: Comparison, seed: int,
-                     sizes: dict[str, int] | None) -> tuple[dict[str, int] | None, str, str]:
+                     draws: Draws) -> tuple[dict[str, int] | None, str, str]:
     """(sizes at which the original runs and gives numbers, how floats were drawn for it, what went wrong first)."""
     graph, why, empty = comparison.original, "", 0
-    for candidate in size_candidates(graph, sizes):
+    for candidate in draws.candidates(graph):
         reason = comparison.probe(seed, candidate)
         if reason is None:
             return candidate, PLAIN_SPREAD, why
@@ -256,18 +281,17 @@ def _first_that_runs(comparison: Comparison, seed: int,
     return None, PLAIN_SPREAD, why + (f", with numbers that are {', '.join(SPREADS)}" if empty else "")
 
 
-def _plan(comparison: Comparison, seed: int, base: dict[str, int], sizes: dict[str, int] | None, rounds: int,
-          spread: str) -> list[Round]:
+def _plan(comparison: Comparison, seed: int, base: dict[str, int], draws: Draws, spread: str) -> list[Round]:
     graph, several = comparison.original, [base]
-    free = [name for name in input_symbols(graph) if name not in (sizes or {})]
+    free = [name for name in input_symbols(graph) if name not in draws.sizes]
     for candidate in smaller_sizes(graph, base) if free else ():
-        candidate = {**candidate, **(sizes or {})}
-        if len(several) < min(MAX_SIZES, max(2, rounds)) and candidate not in several and (
+        candidate = {**candidate, **draws.sizes}
+        if len(several) < min(MAX_SIZES, max(2, draws.rounds)) and candidate not in several and (
                 comparison.probe(seed + len(several), candidate, spread) is None):
             several.append(candidate)
     repeats = 1 if comparison.slow else _repeats(comparison, seed, base)
     plan = [Round(seed + k, several[k % len(several)], wide=k == 0 or not comparison.large)
-            for k in range(max(rounds, len(several), repeats))]
+            for k in range(max(draws.rounds, len(several), repeats))]
     if not graph.inputs:
         return plan[:1]
     if comparison.terms.exactness in ("exact", "rounding") and _has_floats(graph):

@@ -105,3 +105,16 @@ def test_sizes_at_which_the_model_does_not_run_are_refused(target: str, tmp_path
     assert "--dim k=7: the model does not run at this size: " in refused(model, {"k": [7]}, target, tmp_path / "t.db")
     found = optimize(parse_graph(model), target=target, dims={"k": [10]}, timings=str(tmp_path / "t.db"))
     assert found.report["target"]["sizes"]["k"] == 10
+
+
+def test_sizes_that_were_asked_for_are_validated_where_the_usual_ones_do_not_run(tmp_path: Path) -> None:
+    graph = parse_graph("""graph "m" opset 17 (x: float32[n, m]) -> (y) {
+      shape = constant int64[2] [37, 13]
+      h = Reshape(x, shape)
+      twice = Neg(h)
+      again = Neg(twice)
+      y = Relu(again) }""")
+    found = optimize(graph, target=TARGET, dims={"n": [37], "m": [13]}, timings=str(tmp_path / "t.db"))
+    validation = found.report["validation"]
+    assert validation["status"] == "passed" and [node.op for node in found.graph.nodes] == ["Reshape", "Relu"]
+    assert all(each["sizes"] == {"n": 37, "m": 13} for each in validation["rounds"])
