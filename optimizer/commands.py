@@ -380,12 +380,13 @@ def rules_command(name: str | None) -> int:
             print(f"{rule.family:14} {rule.exactness:11} {rule.name:34} {rule.meaning}")
         print(counted(len(rules), "rule"))
         return 0
-    found = next((rule for rule in rules if rule.name == name), None)
-    if found is None:
-        raise InvalidOption(f"rules {name}", "no rule has this name", "egraft rules lists them")
-    from .rule_text import describe_rule
+    from .rule_text import describe_rule, other_steps
 
-    print(describe_rule(found))
+    found = next((rule for rule in rules if rule.name == name), None)
+    meaning = other_steps().get(name)
+    if found is None and meaning is None:
+        raise InvalidOption(f"rules {name}", "no rule has this name", "egraft rules lists them")
+    print(describe_rule(found) if found is not None else f"{name} (a step of traces, no rule of the search)\n  {meaning}")
     return 0
 
 

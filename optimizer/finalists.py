@@ -30,6 +30,7 @@ from .looks import computes_the_same, dominates, second_look
 from .report import constant_bytes
 
 INPUT, NORMALIZED, UNSTATED = "input", "normalized", "inner types not stated"
+FORGET = "forget-stated-types"
 FORGET_MEANING = ("The file states no types of values inside of it any more: a runtime joins other nodes where it does "
                   "not know sizes before it runs.")
 LARGE_BYTES = 64 << 20
@@ -103,7 +104,7 @@ def _unstated(normalized: Graph, improved: Improved) -> Finalist:
     bare = _bare(normalized)
 
     def steps() -> list[dict[str, Any]]:
-        last = step("forget-stated-types", FORGET_MEANING, normalized, bare, [], "exact")
+        last = step(FORGET, FORGET_MEANING, normalized, bare, [], "exact")
         last["patch"]["forget_types"] = True
         return numbered([*improved.prefix, last])
 

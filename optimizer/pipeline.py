@@ -39,6 +39,7 @@ from .rewriting import BODIES, improve_graph
 from .stepnotes import add_notes
 from .validating import checked, checked_apart, first_valid, guilty_step
 
+UNPACK = "unpack-fused"
 UNPACKED = "The bodies of fused nodes, which are for egraft's own runtime, take their places."
 REMEMBERED = ("the result of an earlier run was found, replayed and validated again: no other stage ran "
               "(`remembered` says when it was made, --fresh makes it anew)")
@@ -103,7 +104,7 @@ class Pipeline:
         takes_fused = takes_fusions(self.context.target.name)
         self.original = fused if takes_fused else unfused
         self.unpacked = [] if takes_fused or unfused is graph else [
-            step("unpack-fused", UNPACKED, graph, unfused, [], "exact")]
+            step(UNPACK, UNPACKED, graph, unfused, [], "exact")]
         self.dropped: list[dict[str, Any]] = []
 
     def run(self) -> Result:

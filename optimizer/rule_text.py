@@ -21,6 +21,18 @@ def describe_rule(rule: Rule) -> str:
     return "\n".join(lines)
 
 
+def other_steps() -> dict[str, str]:
+    """The steps of a trace that are no rules of the search: name -> what they do."""
+    from . import finalists, fusing, limiting, pipeline, specialize
+    from .normalize import PASSES
+
+    return {**{each.name: each.meaning for each in PASSES}, fusing.RULE: "Several nodes become one kernel, which was "
+            "faster where it was measured (docs/fusions.md).", fusing.ALONE: "One node becomes a kernel, which was "
+            "faster where it was measured (docs/fusions.md).", limiting.RULE: limiting.MEANING,
+            pipeline.UNPACK: pipeline.UNPACKED, finalists.FORGET: finalists.FORGET_MEANING,
+            specialize.FIX: specialize.FIX_MEANING, specialize.PIECEWISE: specialize.PIECEWISE_MEANING}
+
+
 def spread(text: str, indent: int = 2, width: int = WIDTH) -> list[str]:
     """The lines of a nested call: on one line where it fits, else with an argument a line."""
     if indent + len(text) <= width or "(" not in text:

@@ -43,6 +43,7 @@ from .stepnotes import add_fixing_cost
 
 GENERAL, PIECEWISE, RESULT = "general", "piecewise", "result"
 MOST_BUCKETS = 16  # nested one in the other
+FIX = "fix-sizes"
 FIX_MEANING = "Symbolic dimensions of the inputs become constants, as --fix-dim asks."
 PIECEWISE_MEANING = "One graph for each bucket, and the general one for all other sizes; a guard on the sizes chooses."
 Sizes = dict[str, int]
@@ -111,13 +112,13 @@ def _tell_fixed(graph: Graph, run: Pipeline, result: Result) -> None:
             _take_constant(run, result)
         run.context.warn("the result was measured slower than the file that was given: constant sizes do not pay here"
                          + (", and neither do rewrites, which were left out" if left_out else ""))
-    first = step("fix-sizes", FIX_MEANING, graph, run.original, sorted(sizes), "exact")
+    first = step(FIX, FIX_MEANING, graph, run.original, sorted(sizes), "exact")
     first["patch"]["fix_dims"] = dict(sizes)
     first["after"] = [f"{name} = {size}" for name, size in sizes.items()]
     add_fixing_cost(first, graph, run.original, result.trace.steps, run.context)
     result.trace.steps = [{**each, "index": index} for index, each in enumerate([first, *result.trace.steps])]
     report["steps"] = len(result.trace.steps)
-    report["rules_used"] = {"fix-sizes": 1, **report["rules_used"]}
+    report["rules_used"] = {FIX: 1, **report["rules_used"]}
     report["fixed"] = {"sizes": dict(sizes), "against_the_file": found, "against_constant_sizes": against_constant,
                        "note": note}
     if found and not bucketed:

@@ -89,3 +89,10 @@ def test_an_option_of_one_value_is_not_given_twice(more: list[str], option: str,
 def test_repeatable_options_may_be(model: Path, tmp_path: Path) -> None:
     assert main(["optimize", str(model), "-o", str(tmp_path / "o.onnx"), "--target", "egraft:cpu", "--effort", "low",
                  "--disable-rule", "resize-by-one", "--disable-rule", "upsample-by-one", "-q"]) == 0
+
+
+def test_every_step_of_a_trace_can_be_asked_for(capsys: Output) -> None:
+    for name in ("fold-constants", "fuse", "kernel", "fix-sizes", "piecewise", "recompute", "unpack-fused"):
+        assert main(["rules", name]) == 0
+        assert capsys.readouterr().out.startswith(f"{name} (a step of traces, no rule of the search)\n  ")
+    assert "no rule has this name" in refused(capsys, "rules", "fusion")
