@@ -27,6 +27,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from .comparison import Comparison, SampleLists, judge
 from .records import spread_of
+from .resting import wait_until_others_rest
 
 ClockName = Literal["cpu", "wall", "device"]
 Run = Callable[[], None]
@@ -41,6 +42,7 @@ class Clocks:
 
 
 REAL = Clocks()
+SHORT = 0.01  # seconds: to wake a thread takes some 50 us
 MOST_FLUSHES = 20  # runs of a device in one sample: each waits until its caches hold other data
 
 
@@ -262,6 +264,7 @@ class _Contest:
     retired: set[str] = field(default_factory=set)
     rounds: int = 0
     last: str = ""  # what ran last
+    alone: bool = True  # no other thread of this process has work of its own
 
     def passed(self) -> float:
         return self.clocks.wall() - self.started
@@ -284,6 +287,17 @@ class _Contest:
             if other is not None:
                 self.runners[other]()
         self.last = name
+        known = next((each.wall for each in reversed(self.samples[name]) if each is not None), 0.0)
+        if self.rest() and known < SHORT:  # its own threads sleep now, as those of a caller in a loop do not
+            self.runners[name]()
+
+    def rest(self) -> bool:
+        """With several threads, those of what ran before rest before the next is timed. Whether they had to."""
+        if self.threads < 2 or not self.alone:
+            return False
+        waited = wait_until_others_rest()
+        self.alone = waited is not None
+        return bool(waited)
 
     def round(self) -> None:
         first: dict[str, Sample] = {}
@@ -335,6 +349,7 @@ def compare(
     settings = settings or Settings()
     contest = _Contest(runners, baseline, threads, settings, clocks, clocks.wall())
     for name, run in runners.items():
+        contest.rest()
         contest.inner[name] = warm_up(run, settings, clocks)
         contest.samples[name] = []
     stopped = ""
