@@ -23,7 +23,7 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status; the console script exits with it."""
     os.environ.setdefault("RAYON_NUM_THREADS", "1")
-    # OpenBLAS's threads look for work for so many ticks (a power of two) instead of 2^26: measuring waits for their end.
+    # OpenBLAS's threads look for work for 2^20 ticks instead of 2^26: measuring waits until they rest.
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     with _interrupts() as found:
         try:

@@ -386,7 +386,8 @@ def rules_command(name: str | None) -> int:
     meaning = other_steps().get(name)
     if found is None and meaning is None:
         raise InvalidOption(f"rules {name}", "no rule has this name", "egraft rules lists them")
-    print(describe_rule(found) if found is not None else f"{name} (a step of traces, no rule of the search)\n  {meaning}")
+    step = f"{name} (a step of traces, no rule of the search)\n  {meaning}"
+    print(step if found is None else describe_rule(found))
     return 0
 
 

@@ -18,8 +18,8 @@ Generated from the declarations in `rules/` by `python -m scripts.rules_referenc
 `finite` (equal where no NaN or infinity occurs), `approximate`. A request loads the rules of its class and of the
 stronger ones. Patterns: `$w` is a constant, `?b` may be absent, `*xs` takes all inputs, `c:` labels a node; `...` on
 a right side is built by the rule's function. `Reshape` stands for Flatten, Squeeze and Unsqueeze too.
-`egraft rules NAME` shows a rule with its example and its near miss, and says of other steps of a trace (`fold-constants`,
-`fuse`) what they do.
+`egraft rules NAME` shows a rule with its example and its near miss, and says of other steps of a trace
+(`fold-constants`, `fuse`) what they do.
 
 | family | {classes} | rules |
 |---|{bars}---|
