@@ -42,7 +42,8 @@ def verdict_key(
     shapes = ", ".join(f"{array.dtype}{list(array.shape)}" for array in feeds.values())
     whole = contest_digest(digests[baseline], digests.values())
     again = f" look={look}" if look > 1 else ""
-    return f"verdict {whole} ({shapes}) inputs={digest_of(feeds)} threads={threads}{again}"
+    rested = " rested" if threads > 1 else ""  # earlier ones were measured beside threads that looked for work
+    return f"verdict {whole} ({shapes}) inputs={digest_of(feeds)} threads={threads}{rested}{again}"
 
 
 def compare_graphs(
