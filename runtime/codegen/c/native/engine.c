@@ -347,7 +347,8 @@ static void eg_compute(void* work, eg_index number) {
 
 #define EG_TILE_BYTES (1 << 19)  // of C, and of A in one block of rows: half of a second-level cache of 1 MiB
 #define EG_SHARE 12              // of the elements of A, B and C: those of A in one block of rows
-#define EG_LEAST_PANELS 8        // of A beside constant panels of B
+#define EG_ALL_PANELS 8          // of A beside constant panels of B: so many are packed at a time
+#define EG_LEAST_PANELS 4        // the same where there are more
 #define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
 #define EG_LEAST_BAND (1 << 17)  // bytes
@@ -436,7 +437,9 @@ eg_index eg_plan(eg_product* job) {
   if (!job->a_packed && !job->places) {
     const eg_index others = job->b_packed ? 0 : job->k * job->n;
     const eg_index share = (job->m * job->k + others + job->m * job->n) * job->batches / EG_SHARE;
-    const eg_index fitting = share / (eg_least(EG_KC, job->k) * height), least = job->b_packed ? EG_LEAST_PANELS : 1;
+    const eg_index fitting = share / (eg_least(EG_KC, job->k) * height);
+    const eg_index some = eg_parts_of(job->m, height) > EG_ALL_PANELS ? EG_LEAST_PANELS : EG_ALL_PANELS;
+    const eg_index least = job->b_packed ? some : 1;
     row_panels = eg_least(row_panels, fitting > least ? fitting : least);
   }
   row_panels = eg_least(row_panels > 1 ? row_panels : 1, eg_parts_of(job->m, height));
