@@ -108,9 +108,14 @@ def same_bits(one: object, other: object) -> bool:
         return len(one) == len(other) and all(map(same_bits, one, other))
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return one is other
-    return one.dtype == other.dtype and one.shape == other.shape and (
-        one.tobytes() == other.tobytes() if one.dtype.kind not in "fcO"
-        else np.array_equal(one, other, equal_nan=one.dtype.kind != "O"))
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    if one.dtype.kind == "O":
+        return np.array_equal(one, other)
+    parts = [(one.real, other.real), (one.imag, other.imag)] if one.dtype.kind == "c" else [(one, other)]
+    return one.tobytes() == other.tobytes() if one.dtype.kind not in "fc" else all(
+        np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a) & (a == a), np.signbit(b) & (b == b))
+        for a, b in parts)
 
 
 def on_device(original: Graph, graph: Graph, found: Validation, context: Context) -> None:

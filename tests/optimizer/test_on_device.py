@@ -16,6 +16,7 @@ from graphs.errors import ExecutionFailed
 from graphs.ir import Graph, is_fused
 from graphs.text import parse_graph
 from optimizer import Result, optimize
+from optimizer.on_device import same_bits
 from optimizer.progress import Event
 from runtime import Session, run
 from runtime.codegen import Kernel, emulation
@@ -329,3 +330,12 @@ def test_a_remembered_result_is_validated_there_again(tmp_path: Path, monkeypatc
     device.validating = True
     monkeypatch.setitem(targets._table(), "egraft:cuda", EmulatedCuda(device))
     assert not optimize(parse_graph(NORM), **settings).report["remembered"]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), [
+    ([0.0, np.nan], [0.0, -np.nan], True), ([0.0], [-0.0], False), ([complex(1, 0.0)], [complex(1, -0.0)], False), ([1], [1], True),
+    ([1.0], [np.nextafter(1.0, 2)], False),
+])
+def test_bits_of_zeros_count_and_those_of_nan_do_not(one: list[complex], other: list[complex], same: bool) -> None:
+    assert same_bits(np.array(one), np.array(other)) == same
+    assert same_bits([np.array(one)], [np.array(other)]) == same

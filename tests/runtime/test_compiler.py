@@ -42,8 +42,8 @@ def test_without_any_compiler_it_is_said_what_to_do(without_a_system: None, monk
 
 @pytest.mark.parametrize(("named", "reason"), [
     ("/nowhere/gcc", "no such program is here"), ("'gcc", "no such program is here"),
-    ("FOLDER/text", "it does not answer --version"), ("false", "it does not answer --version"), ("cc -Wall", ""),
-    ("", ""),
+    ("FOLDER/text", "it does not answer as"), ("false", "it does not answer as"), ("true", "it does not answer as"),
+    ("cc -Wall", ""), ("", ""),
 ])
 def test_a_cc_that_cannot_be_used_is_told(named: str, reason: str, tmp_path: Path,
                                           monkeypatch: pytest.MonkeyPatch) -> None:

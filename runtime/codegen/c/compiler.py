@@ -59,7 +59,7 @@ def _trouble_with_cc() -> str | None:
     found, wanted, named = _compiler(), _named(), os.environ.get("CC", "").strip()
     if not named or (found is not None and found[0] == wanted):
         return None
-    why = "no such program is here" if wanted is None else "it does not answer --version as compilers do"
+    why = "no such program is here" if wanted is None else "it does not answer as compilers do"
     return f"$CC is {named!r}, and {why}"
 
 
@@ -98,24 +98,26 @@ def _compiler() -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
     for command in _commands():
         try:
             said = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=SECONDS)
+            flags = _machine_flags(command) if said.returncode == 0 else None
         except (OSError, subprocess.TimeoutExpired):  # no program, whatever its mode says; `passed_over` tells
             continue
-        if said.returncode == 0:
-            flags = _machine_flags(command)
+        if flags is not None:
             return command, flags, "\0".join([said.stdout.partition("\n")[0], *flags, _instructions()])
     return None
 
 
-def _machine_flags(command: tuple[str, ...]) -> tuple[str, ...]:
-    """Flags for this very machine that the compiler knows."""
+def _machine_flags(command: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Flags for this very machine that the compiler knows; None where it compiles nothing."""
     wide = platform.machine() == "x86_64" and " avx512f " in f" {_instructions()} "
     native = ("-march=native", "-mprefer-vector-width=512") if wide else ("-march=native",)
     with TemporaryDirectory() as folder:  # ziglang cannot do without a file that it writes
-        for flags in (native, ("-mcpu=native",)):
-            tried = [*command, *flags, "-x", "c", "-", "-c", "-o", str(Path(folder) / "tested.o")]
-            if subprocess.run(tried, input=_TESTED, text=True, capture_output=True, timeout=SECONDS).returncode == 0:
+        made = Path(folder) / "tested.o"
+        for flags in (native, ("-mcpu=native",), ()):
+            tried = [*command, *flags, "-x", "c", "-", "-c", "-o", str(made)]
+            done = subprocess.run(tried, input=_TESTED, text=True, capture_output=True, timeout=SECONDS)
+            if done.returncode == 0 and made.exists():  # `true` says that all went well
                 return flags
-    return ()
+    return None
 
 
 @lru_cache(maxsize=1)

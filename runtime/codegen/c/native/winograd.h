@@ -74,32 +74,41 @@ EG_INLINE void eg_square_out(const float* from, eg_index step, eg_vector found[2
   }
 }
 
+#define EG_BLOCKS_AT_A_TIME (128 / EG_VL)  // whose products are added before what others made: errors grow with both
+
 // Products of some squares with a panel of maps at one place, over all channels. Of each square a vector of channels
 // follows that of the square before.
 EG_INLINE void eg_square_product(const int rows, eg_index height, eg_index blocks, const float* restrict a,
                                  const float* restrict b, float* restrict c) {
-  eg_vector sums[EG_MR][EG_NV];
+  for (eg_index first = 0; first < blocks; first += EG_BLOCKS_AT_A_TIME) {
+    const eg_index end = eg_least(first + EG_BLOCKS_AT_A_TIME, blocks);
+    eg_vector sums[EG_MR][EG_NV];
 #pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i)
+    for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j) sums[i][j] = (eg_vector){0};
-  for (eg_index block = 0; block < blocks; ++block, a += (height - 1) * EG_VL)
-    for (int p = 0; p < EG_VL; ++p, ++a, b += EG_NR) {
-      eg_vector right[EG_NV];
+      for (int j = 0; j < EG_NV; ++j) sums[i][j] = (eg_vector){0};
+    for (eg_index block = first; block < end; ++block, a += (height - 1) * EG_VL)
+      for (int p = 0; p < EG_VL; ++p, ++a, b += EG_NR) {
+        eg_vector right[EG_NV];
 #pragma GCC unroll 4
-      for (int j = 0; j < EG_NV; ++j) {
-        __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
-        right[j] = *(const eg_vector*)(b + j * EG_VL);
+        for (int j = 0; j < EG_NV; ++j) {
+          __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
+          right[j] = *(const eg_vector*)(b + j * EG_VL);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+          for (int j = 0; j < EG_NV; ++j) sums[i][j] += a[i * EG_VL] * right[j];
       }
 #pragma GCC unroll 16
-      for (int i = 0; i < rows; ++i)
+    for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
-        for (int j = 0; j < EG_NV; ++j) sums[i][j] += a[i * EG_VL] * right[j];
-    }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-    for (int j = 0; j < EG_NV; ++j) *(eg_vector*)(c + i * EG_NR + j * EG_VL) = sums[i][j];
+      for (int j = 0; j < EG_NV; ++j) {
+        eg_vector* const to = (eg_vector*)(c + i * EG_NR + j * EG_VL);
+        if (first) sums[i][j] += *to;
+        *to = sums[i][j];
+      }
+  }
 }
 
 typedef void (*eg_square_products)(eg_index, eg_index, const float*, const float*, float*);
