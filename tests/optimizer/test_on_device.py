@@ -333,8 +333,8 @@ def test_a_remembered_result_is_validated_there_again(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(("one", "other", "same"), [
-    ([0.0, np.nan], [0.0, -np.nan], True), ([0.0], [-0.0], False), ([complex(1, 0.0)], [complex(1, -0.0)], False), ([1], [1], True),
-    ([1.0], [np.nextafter(1.0, 2)], False),
+    ([0.0, np.nan], [0.0, -np.nan], True), ([0.0], [-0.0], False), ([complex(1, 0.0)], [complex(1, -0.0)], False),
+    ([1], [1], True), ([1.0], [np.nextafter(1.0, 2)], False),
 ])
 def test_bits_of_zeros_count_and_those_of_nan_do_not(one: list[complex], other: list[complex], same: bool) -> None:
     assert same_bits(np.array(one), np.array(other)) == same
