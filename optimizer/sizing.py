@@ -10,6 +10,7 @@ from itertools import islice, product
 
 import numpy as np
 
+from cost_model.fingerprint import Fingerprint
 from cost_model.signature import graph_digest
 from cost_model.sizes import default_measure_sizes, sizes_of_feeds
 from cost_model.targets import Target, Unsupported
@@ -42,10 +43,12 @@ def first_sizes(graph: Graph, dims: dict[str, list[int]], feeds: dict[str, np.nd
     sizes = default_measure_sizes(graph, dims)  # refuses names that no input has
     if feeds is not None:
         return sizes_of_feeds(graph, feeds)
+    key = f"sizes {graph_digest(graph)} wanted={json.dumps([sizes, dims, seed], sort_keys=True)}"
+    if target.database is not None and target.place is not None:  # those of the run whose records these are
+        return _recalled(target.database, key, *target.place, sizes) or sizes
     if not target.measures or constant_bytes(graph) > CHECKED_BYTES:
         return sizes
-    key = f"sizes {graph_digest(graph)} wanted={json.dumps([sizes, dims, seed], sort_keys=True)}"
-    known = None if timings is None else _recalled(timings, key, target, sizes)
+    known = None if timings is None else _recalled(timings, key, target.name, target.fingerprint, sizes)
     if known is not None:
         return known
     start = time.process_time()
@@ -68,11 +71,12 @@ def _refuse(graph: Graph, sizes: dict[str, int], dims: dict[str, list[int]], see
                             f"the model does not run at this size: {reason}", "give a size that it runs at")
 
 
-def _recalled(timings: Timings, key: str, target: Target, wanted: dict[str, int]) -> dict[str, int] | None:
+def _recalled(timings: Timings, key: str, name: str, device: Fingerprint | str,
+              wanted: dict[str, int]) -> dict[str, int] | None:
     """The sizes that an earlier run found; also in a frozen database it is no fault not to know them."""
-    if timings.peek(key, target.name, target.fingerprint) is None:
+    if timings.peek(key, name, device) is None:
         return None
-    found = timings.get(key, target.name, target.fingerprint)
+    found = timings.get(key, name, device)
     sizes = found.note.get("sizes") if found is not None else None
     fits = isinstance(sizes, dict) and sizes.keys() == wanted.keys() and all(
         isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in sizes.values())
