@@ -70,6 +70,7 @@ def threads() -> int | None:
     return int(function()) if function is not None else None
 
 
+@lru_cache(maxsize=1)
 def thread_switch() -> Callable[[int], int]:
     """A fast function that sets the number of BLAS threads and answers the one before.
 
