@@ -102,6 +102,7 @@ def _ratio(theirs: Sequence[float], mine: Sequence[float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")  # of the engines' processes, as the command has it
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="*", default=USUAL)
     parser.add_argument("--threads", default="1,2")
