@@ -22,7 +22,7 @@ KERNELS.update(_resampling.KERNELS)
 _SHORT = 10
 _LEAST_ROWS = 4  # or making the matrix takes longer than what it is for
 _COLUMN_BYTES = 1 << 22  # unfold about this much at a time: what the caches hold
-_PART_BYTES = 1 << 17  # normalize about this much at a time
+_PART_BYTES = 1 << 16  # normalize about this much at a time
 
 
 def convolve(x: np.ndarray, w: np.ndarray, attrs: Mapping[str, object]) -> np.ndarray:
@@ -177,5 +177,8 @@ def lrn(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
             if abs(shift) < x.shape[1]:
                 own = slice(max(-shift, 0), x.shape[1] - max(shift, 0))
                 total[:, own] += square[:, max(shift, 0):x.shape[1] - max(-shift, 0)]
-        target[:, :, start:start + step] = part / (bias + factor * total) ** beta
+        total *= factor
+        total += bias
+        np.power(total, beta, out=total)
+        target[:, :, start:start + step] = np.divide(part, total, out=total)
     return [y]
