@@ -42,6 +42,7 @@ class Clocks:
 
 
 REAL = Clocks()
+MOST_WAITED = 2.0  # budgets: so much longer than its budget a comparison may take for pauses
 SHORT = 0.01  # seconds: to wake a thread takes some 50 us
 MOST_FLUSHES = 20  # runs of a device in one sample: each waits until its caches hold other data
 
@@ -51,8 +52,8 @@ class Settings:
     """How to measure. Times in seconds.
 
     `floor` is the smallest relative difference that is ever called one. `budget` limits a comparison, warm-up
-    included; it is checked between rounds. `min_rounds` is for things so slow that these take 5 % of the
-    budget; others run `quick_rounds` before a comparison may end early. `confidence` is that of each
+    included, pauses until threads rest (`resting`) not; it is checked between rounds. `min_rounds` is for things so
+    slow that these take 5 % of the budget; others run `quick_rounds` before a comparison may end early. `confidence` is that of each
     interval.
     """
 
@@ -265,9 +266,13 @@ class _Contest:
     rounds: int = 0
     last: str = ""  # what ran last
     alone: bool = True  # no other thread of this process has work of its own
+    waited: float = 0.0  # seconds, which are none of the budget
 
     def passed(self) -> float:
-        return self.clocks.wall() - self.started
+        return self.clocks.wall() - self.started - self.waited
+
+    def is_over(self) -> bool:
+        return self.passed() >= self.settings.budget or self.waited >= MOST_WAITED * self.settings.budget
 
     def order(self) -> list[str]:
         """Everything twice: what runs more often than the rest finds more of its weights in the caches (ppocr_cls in a
@@ -295,7 +300,9 @@ class _Contest:
         """With several threads, those of what ran before rest before the next is timed. Whether they had to."""
         if self.threads < 2 or not self.alone:
             return False
+        start = self.clocks.wall()
         waited = wait_until_others_rest()
+        self.waited += self.clocks.wall() - start
         self.alone = waited is not None
         return bool(waited)
 
@@ -357,7 +364,7 @@ def compare(
         contest.round()
         if contest.rounds >= settings.max_rounds:
             stopped = "rounds"
-        elif contest.rounds >= 3 and contest.passed() >= settings.budget:
+        elif contest.rounds >= 3 and contest.is_over():
             stopped = "budget"
         elif contest.rounds >= settings.min_rounds and (
             contest.rounds >= settings.quick_rounds or contest.passed() >= 0.05 * settings.budget

@@ -79,7 +79,7 @@ class Timings:
         self._connection: sqlite3.Connection | None = None
         self._owner = 0
         self._fingerprints: dict[str, str] = {}
-        self._trouble = ""  # with the file, when it was last read
+        self.trouble = ""  # with the file, when it was last read ("is damaged (...)")
 
     def freeze(self) -> None:
         """From now on a miss is an error and the file is not written."""
@@ -336,15 +336,15 @@ class Timings:
                 if db is None:
                     return otherwise
                 answer = action(db)
-                self._trouble = ""
+                self.trouble = ""
                 return answer
             except sqlite3.OperationalError as error:
-                self._trouble = f"holds no records that can be read ({error})"
+                self.trouble = f"holds no records that can be read ({error})"
                 if writing and not is_busy(error):  # busy for too long: this record stays in memory
                     self._warn_unwritable(error)
                 return otherwise
             except sqlite3.DatabaseError as error:
-                self._trouble = f"is damaged ({error})"
+                self.trouble = f"is damaged ({error})"
                 if attempt == 0:
                     self._set_aside(error)
         return otherwise
@@ -389,7 +389,7 @@ class Timings:
 
     def _open_for_reading(self) -> sqlite3.Connection | None:
         if self.path == ":memory:" or not os.path.exists(self.path):
-            self._trouble = "" if self.path == ":memory:" else "is not there"
+            self.trouble = "" if self.path == ":memory:" else "is not there"
             return None
         place = Path(self.path).absolute().as_uri()
         for mode in (
@@ -403,7 +403,7 @@ class Timings:
                 db.execute("SELECT count(*) FROM sqlite_master").fetchone()
                 return db
             except sqlite3.OperationalError as error:  # the next mode may do; with none of them everything is a miss
-                self._trouble = f"cannot be opened ({error})"
+                self.trouble = f"cannot be opened ({error})"
         return None
 
     def _warn_unwritable(self, error: Exception) -> None:
@@ -447,8 +447,8 @@ class Timings:
         elif rows:
             found = f"{what} was measured on another device only (this one is {digest})"
             fix = f"run once without --frozen, or replay the other device with --target {target}@{self.path}"
-        elif self._trouble:
-            found = f"the file {self._trouble}, so no measurement of {what} is known"
+        elif self.trouble:
+            found = f"the file {self.trouble}, so no measurement of {what} is known"
             fix = "name another file, or run once without --frozen, which starts a new one"
         return FrozenMiss(f"timing database {self.path}, target {target}", found, fix)
 

@@ -31,6 +31,7 @@ from .finalists import NORMALIZED, numbered
 from .fusing_bodies import BodyFuser, InBodies, Key, Named, fuse_again, moved_bodies
 from .progress import Clock
 
+REGION, REGION_MEANING = "region", "All changes as one step: their order could not be rebuilt."
 RULE = "fuse"
 ALONE = "kernel"  # the same for one node, which is fused with nothing
 FUSED = ", fused"  # how names of fused finalists end
@@ -99,6 +100,8 @@ def fuse_candidates(normalized: Graph, improved: Improved, context: Context, clo
     if bodies is not None and bodies.explorer is not explorer:
         improved.fusions["on_host"] = bodies.explorer.report()
         bodies.explorer.close()
+    if explorer.trials.untried:
+        context.warn(f"kernels were not tried: {explorer.trials.untried}")
     explorer.close()
     clock.note(**explorer.counts)
 
@@ -183,8 +186,7 @@ def _traced(each: Candidate, kinds: Sequence[_Kind], graph: Graph, normalized: G
             fused.append(_step(kind, present, after, context))
             present = after
         if not same_graph(present, graph):
-            step = journaling.step("region", "All changes as one step: their order could not be rebuilt.", normalized,
-                                   graph, [], context.options.precision)
+            step = journaling.step(REGION, REGION_MEANING, normalized, graph, [], context.options.precision)
             return numbered([*improved.prefix, {**step, "region": True}])
         return numbered([*rows, *fused])
 

@@ -26,6 +26,7 @@ from .report import constant_bytes
 from .validating import holds_alone
 
 BODIES = "optimize-bodies"  # the step that rewrites nested graphs
+BODIES_MEANING = "Branches and loop bodies are optimized as graphs of their own."
 TOLD = ("rule", "exactness", "meaning", "where", "before", "after")  # of a step inside a nested graph
 
 
@@ -154,7 +155,7 @@ def _bodies(graph: Graph, context: Context, journal: Journal) -> None:
         return
     make_names_unique(graph)
     normalize(graph, exact=context.options.precision == "exact")
-    journal.add(BODIES, "Branches and loop bodies are optimized as graphs of their own.", before, graph,
+    journal.add(BODIES, BODIES_MEANING, before, graph,
                 places, context.options.precision)
     journal.steps[-1]["inside"] = inside
 

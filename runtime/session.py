@@ -58,7 +58,12 @@ class SessionReport:
 
     def summary(self) -> str:
         """What is worth a line for people; empty if nothing is."""
-        return f"fused nodes run node by node: {self.unfused}" if self.unfused else self.compiler
+        from .codegen.c import not_compiled
+
+        if self.unfused:
+            return f"fused nodes run node by node: {self.unfused}"
+        failed = not_compiled() if self.fused else ""
+        return f"fused nodes without a kernel run node by node: {failed}" if failed else self.compiler
 
 
 class Session:

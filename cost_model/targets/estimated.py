@@ -129,7 +129,7 @@ class Recorded(_Estimating):
         if not found:
             raise InvalidOption(
                 f"target {self.name}",
-                f"{path} has no records of {of.name}",
+                f"{path} {self.database.trouble or f'has no records of {of.name}'}",
                 "name a timing database that was filled with this target",
             )
         # Kernels of `egraft:cpu` are filed with their compiler, as if they were another device's.

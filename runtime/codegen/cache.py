@@ -30,7 +30,7 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
         return target
     try:
         return _made(target, make)
-    except OSError:  # of ours: `make` raises errors of egraft
+    except OSError:  # also of `make`: the disk may be full
         spare = Path(_own_folder().name) / name
         return spare if _is_whole(spare) else _made(spare, make)
 

@@ -18,10 +18,11 @@ SECONDS = 120.0  # for one candidate: its compilation, the check, and the measur
 
 class Apart:
     """Tries candidates in a child process, which is started when it is first needed, and again where it ended. `note`
-    says why it does not start, if it does not: then nothing more is tried."""
+    says why it does not start, if it does not: then nothing more is tried; `untried` why some were not tried, if the
+    compiler did not answer."""
 
     def __init__(self, module: str = "search.fusions.child", seconds: float = SECONDS) -> None:
-        self.module, self.seconds, self.note = module, seconds, ""
+        self.module, self.seconds, self.note, self.untried = module, seconds, "", ""
         self._child: ChildProcess | None = None
 
     def __call__(self, body: Graph, exact: bool, threads: int) -> Trial | None:
@@ -37,7 +38,10 @@ class Apart:
         try:
             child.connection.send_bytes(pickle.dumps((body, exact, threads), pickle.HIGHEST_PROTOCOL))
             if child.connection.poll(self.seconds):
-                found: Trial = pickle.loads(child.connection.recv_bytes())
+                found: Trial | str = pickle.loads(child.connection.recv_bytes())
+                if isinstance(found, str):
+                    self.untried = self.untried or found
+                    return None
                 return found
             reason = f"no answer within {self.seconds:g} s"
         except (EOFError, OSError):

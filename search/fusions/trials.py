@@ -24,6 +24,7 @@ from .gpu import kernel_text, measured_on
 from .measure import Measured, fingerprint, shapes_of
 
 CHILD = "search.fusions.gpu_child"
+_BY_COMPILER = "the C compiler refused it"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,11 @@ class Trials:
     def note(self) -> str:
         """Why nothing is tried; empty if something is."""
         return self.missing or (self.attempt.note if isinstance(self.attempt, Apart) else "")
+
+    @property
+    def untried(self) -> str:
+        """Why some were not tried, though others may have been; empty if there were none."""
+        return self.attempt.untried if isinstance(self.attempt, Apart) else ""
 
     def close(self) -> None:
         """End the process that tries candidates."""
@@ -120,9 +126,12 @@ def _c_text(body: Graph, exact: bool, variant: str) -> str:
 
 
 def _from_record(record: Record) -> Measured | None:
-    """None for what this egraft would not have written: a miss."""
+    """None for what this egraft would not have written: a miss. So is what a compiler refused, which it may have done
+    for a full disk; another one is asked then."""
     note = record.note
     unfused, verdict = note.get("unfused"), note.get("verdict")
     if not isinstance(unfused, int | float) or not 0 <= unfused < math.inf or not isinstance(verdict, str):
+        return None
+    if verdict == "impossible" and _BY_COMPILER in str(note.get("note", "")):
         return None
     return Measured(record.median, float(unfused), verdict, str(note.get("note", "")), str(note.get("variant", "")))

@@ -92,7 +92,8 @@ def test_repeatable_options_may_be(model: Path, tmp_path: Path) -> None:
 
 
 def test_every_step_of_a_trace_can_be_asked_for(capsys: Output) -> None:
-    for name in ("fold-constants", "fuse", "kernel", "fix-sizes", "piecewise", "recompute", "unpack-fused"):
+    for name in ("fold-constants", "fuse", "kernel", "fix-sizes", "piecewise", "recompute", "unpack-fused",
+                 "optimize-bodies", "region", "forget-stated-types"):
         assert main(["rules", name]) == 0
         assert capsys.readouterr().out.startswith(f"{name} (a step of traces, no rule of the search)\n  ")
     assert "no rule has this name" in refused(capsys, "rules", "fusion")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from graphs import save
+from graphs.errors import InvalidOption
 from graphs.text import parse_graph
 from optimizer import optimize
 from optimizer.command_line import main
@@ -51,3 +52,13 @@ def test_sizes_are_those_of_the_run_that_was_recorded(tmp_path: Path) -> None:
     there = optimize(graph, target="egraft:cpu", effort="low", timings=database).report["target"]
     here = optimize(graph, target=f"egraft:cpu@{database}", effort="low", timings=str(tmp_path / "own.db"))
     assert here.report["target"]["sizes"] == there["sizes"] and there["sizes"]["sequence"] <= 16
+
+
+@pytest.mark.parametrize("content", [b"no database at all" * 400, None])
+def test_a_damaged_file_is_told_as_one(content: bytes | None, tmp_path: Path) -> None:
+    database = tmp_path / "t.db"
+    optimize(parse_graph(MODEL), target="egraft:cpu", effort="low", timings=str(database))
+    cut = tmp_path / "cut.db"
+    cut.write_bytes(database.read_bytes()[:30000] if content is None else content)
+    with pytest.raises(InvalidOption, match=r"cut\.db (is damaged|holds no records that can be read) \("):
+        optimize(parse_graph(MODEL), target=f"egraft:cpu@{cut}", effort="low")

@@ -27,6 +27,7 @@ def forget() -> object:
     yield
     compiler._compiler.cache_clear()
     compiler.compiled.cache_clear()
+    compiler._failed.clear()
 
 
 def test_the_package_is_asked_last(without_a_system: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +93,66 @@ def test_a_compiler_that_does_not_answer_leaves_the_nodes(monkeypatch: pytest.Mo
     x = np.random.default_rng(0).standard_normal((3, 41)).astype(np.float32)
     for _ in range(4):
         np.testing.assert_array_equal(session.run({"x": x})["y"], np.exp(np.abs(np.sin(np.exp(x)))))
+
+
+FULL = """#!/bin/sh
+case "$*" in
+  *-shared*) echo called >> "$0.log"; echo "ld: final link failed: No space left on device" >&2; exit 1 ;;
+esac
+exec cc "$@"
+"""
+CHAIN = """graph "g" opset 18 (x: float32[64, 411]) -> (y) {
+  a = Sin(x)
+  b = Exp(a)
+  c = Abs(b)
+  d = Cos(c)
+  e = Add(d, a)
+  y = Mul(e, c)
+}"""
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that works until it has to write a library."""
+    if compiler.unavailable() is not None:
+        pytest.skip(str(compiler.unavailable()))
+    fake = tmp_path / "fake-cc"
+    fake.write_text(FULL)
+    fake.chmod(0o755)
+    monkeypatch.setenv("CC", str(fake))
+    monkeypatch.setenv("EGRAFT_KERNELS", str(tmp_path / "kernels"))
+    compiler._compiler.cache_clear()
+    compiler.compiled.cache_clear()
+    return Path(f"{fake}.log")
+
+
+def test_a_full_disk_leaves_the_nodes_and_is_told(full_disk: Path) -> None:
+    session = Session(fuse(parse_graph(CHAIN), [Group((0, 1, 2, 3, 4, 5), "y")]))
+    x = np.random.default_rng(0).standard_normal((64, 411)).astype(np.float32)
+    a = np.sin(x)
+    c = np.abs(np.exp(a))
+    for _ in range(4):
+        np.testing.assert_array_equal(session.run({"x": x})["y"], (np.cos(c) + a) * c)
+    assert "run node by node: the C compiler failed (status 1): ld: final link failed" in session.report.summary()
+    calls = len(full_disk.read_text().splitlines())
+    assert calls == 2 * len(compiler._failed)  # in the folder of kernels, and in one of this process
+
+
+def test_a_full_disk_is_no_verdict_on_kernels(full_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timings = str(tmp_path / "t.db")
+    found = optimize(parse_graph(CHAIN), target="egraft:cpu", effort="low", timings=timings, threads=1)
+    assert any("kernels were not tried: the C compiler failed" in line for line in found.report["warnings"])
+    assert "impossible" not in found.report["fusions"]["counts"]
+    monkeypatch.setenv("CC", "cc")
+    compiler._compiler.cache_clear()
+    again = optimize(parse_graph(CHAIN), target="egraft:cpu", effort="low", timings=timings, threads=1)
+    assert again.report["fusions"]["counts"]["generated"] > 0 and not again.report["warnings"]
+
+
+def test_a_compiler_that_answers_with_any_bytes_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "fake-cc"
+    fake.write_text("#!/bin/sh\nprintf '\\320\\377'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("CC", str(fake))
+    compiler._compiler.cache_clear()
+    assert compiler._trouble_with_cc() == f"$CC is {str(fake)!r}, and it does not answer as compilers do"

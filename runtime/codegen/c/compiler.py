@@ -31,6 +31,9 @@ FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapp
 _TESTED = "int main(void) { return 0; }\n"
 SECONDS = 60  # a compiler that takes longer for one kernel hangs
 MOST_TEXT = 2000
+# What compilers say of a text; else it was the linker, a full disk, the end of memory: that says nothing of the text.
+_REFUSED = re.compile(r"^<stdin>:\d+:(\d+:)? (fatal )?error: ", re.MULTILINE)
+_failed: dict[str, str] = {}  # what was not made in this process, and why: nothing is tried twice
 _INNER = re.compile(r"^(EG_INNER|EG_BLOCK_INNER)\(")
 _LAST = "EG_INNER_END"
 
@@ -97,7 +100,8 @@ def _compiler() -> tuple[tuple[str, ...], tuple[str, ...], str] | None:
     """(command, flags for this machine, what identifies both and the machine's instructions)."""
     for command in _commands():
         try:
-            said = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=SECONDS)
+            said = subprocess.run([*command, "--version"], capture_output=True, text=True, errors="replace",
+                                  timeout=SECONDS)
             flags = _machine_flags(command) if said.returncode == 0 else None
         except (OSError, subprocess.TimeoutExpired):  # no program, whatever its mode says; `passed_over` tells
             continue
@@ -114,7 +118,8 @@ def _machine_flags(command: tuple[str, ...]) -> tuple[str, ...] | None:
         made = Path(folder) / "tested.o"
         for flags in (native, ("-mcpu=native",), ()):
             tried = [*command, *flags, "-x", "c", "-", "-c", "-o", str(made)]
-            done = subprocess.run(tried, input=_TESTED, text=True, capture_output=True, timeout=SECONDS)
+            done = subprocess.run(tried, input=_TESTED, text=True, errors="replace", capture_output=True,
+                                  timeout=SECONDS)
             if done.returncode == 0 and made.exists():  # `true` says that all went well
                 return flags
     return None
@@ -177,15 +182,26 @@ def library(name: str, source: str, *more: str) -> ctypes.CDLL:
     program, machine, identity = found
     flags = [*FLAGS, *machine, *more]
     digest = hashlib.sha256("\0".join([identity, *flags, source]).encode()).hexdigest()[:24]
+    if digest in _failed:
+        raise NotCompiled(_failed[digest])
 
     def make(target: Path) -> None:
         command = [*program, *flags, "-x", "c", "-", "-o", str(target), "-lm"]
-        try:
-            done = subprocess.run(command, input=source, text=True, capture_output=True, timeout=SECONDS)
-        except (subprocess.TimeoutExpired, OSError) as reason:
-            raise NotCompiled(f"the C compiler did not answer: {reason}"[:MOST_TEXT]) from reason
-        if done.returncode:
+        done = subprocess.run(command, input=source, text=True, errors="replace", capture_output=True, timeout=SECONDS)
+        if not done.returncode:
+            return
+        if _REFUSED.search(done.stderr):
             raise ExecutionFailed(f"kernel {name!r}", f"the C compiler refused it: {done.stderr[:MOST_TEXT]}",
                                   "report this as a defect of egraft")
+        raise OSError(f"the C compiler failed (status {done.returncode}): {done.stderr.strip()[-MOST_TEXT:]}")
 
-    return ctypes.CDLL(str(cached(f"{name}-{digest}.so", make)))
+    try:
+        return ctypes.CDLL(str(cached(f"{name}-{digest}.so", make)))
+    except (subprocess.TimeoutExpired, OSError) as reason:
+        _failed[digest] = " ".join(str(reason).split())[:MOST_TEXT]
+        raise NotCompiled(_failed[digest]) from reason
+
+
+def not_compiled() -> str:
+    """Why kernels were not compiled in this process that the compiler does not refuse; empty if none was."""
+    return next(iter(_failed.values()), "")

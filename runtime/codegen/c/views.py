@@ -19,7 +19,8 @@ class NotFusable(Exception):
 
 
 class NotCompiled(NotFusable):
-    """The compiler did not answer, as on a machine that has too much to do: that says nothing of the kernel."""
+    """The compiler did not answer or could not write, as on a machine that has too much to do or a full disk: that says
+    nothing of the kernel."""
 
 
 class OutOfRange(NotFusable):
