@@ -53,8 +53,8 @@ class Settings:
 
     `floor` is the smallest relative difference that is ever called one. `budget` limits a comparison, warm-up
     included, pauses until threads rest (`resting`) not; it is checked between rounds. `min_rounds` is for things so
-    slow that these take 5 % of the budget; others run `quick_rounds` before a comparison may end early. `confidence` is that of each
-    interval.
+    slow that these take 5 % of the budget; others run `quick_rounds` before a comparison may end early. `confidence` is
+    that of each interval.
     """
 
     sample: float = 200e-6
