@@ -102,7 +102,8 @@ class Comparison:
     """Several things measured in turns against `baseline`.
 
     `noise` is the interval of the baseline against itself, `threshold` the relative difference that counts
-    as one here (`floor` or what the noise shows, whichever is larger). `clock` decided. `kind` is
+    as one here (`floor` or what the noise shows, whichever is larger): a ratio above 1 + threshold or below
+    1 / (1 + threshold), so that a and b differ as b and a do. `clock` decided. `kind` is
     `measured` (now), `database` (measured before on this device), `recorded` (on another device) or
     `estimated` (nothing measured). `stopped` is `clear`, `rounds`, `budget` or `pairs`. `unsupported`: what the
     target cannot run, with its reason; it has no result. `pairs`: ratios and intervals are over so many pairs of
@@ -145,7 +146,7 @@ class Comparison:
         """More rounds would hardly change a verdict: all are decided, or equal within 1.5 times the floor."""
         limit = 1.5 * self.floor
         others = [result for name, result in self.results.items() if name != self.baseline]
-        return all(each.verdict != "equal" or (each.low > 1 - limit and each.high < 1 + limit) for each in others)
+        return all(each.verdict != "equal" or (each.low > 1 / (1 + limit) and each.high < 1 + limit) for each in others)
 
     def choose(self, preference: Sequence[str]) -> str:
         """The name to take: the fastest; of those not told apart from it, the first in `preference`
@@ -234,13 +235,13 @@ def _ratios(values: Sequence[float | None], base: Sequence[float | None]) -> lis
 
 
 def _verdict(interval: Interval, threshold: float) -> Verdict:
-    if interval.high < 1 - threshold:
+    if interval.high < 1 / (1 + threshold):
         return "faster"
     return "slower" if interval.low > 1 + threshold else "equal"
 
 
 def _verdict_of_estimates(seconds: float, base: float, floor: float) -> Verdict:
-    if seconds < base * (1 - floor):
+    if seconds < base / (1 + floor):
         return "faster"
     return "slower" if seconds > base * (1 + floor) else "equal"
 
@@ -259,12 +260,12 @@ def judge(
 ) -> Comparison:
     """Verdicts from samples.
 
-    Something is faster (slower) only if its whole interval lies beyond 1 by more than the threshold.
+    Something is faster (slower) only if its whole interval lies beyond 1 by more than the threshold, as a factor.
     """
     base = samples[baseline].by(clock)
     noise = median_interval(_ratios(twin.by(clock), base), confidence)
     usual = median_interval(_ratios(twin.by(clock), base), NOISE_CONFIDENCE)
-    threshold = max(floor, abs(usual.low - 1), abs(usual.high - 1))
+    threshold = max(floor, 1 / usual.low - 1, usual.high - 1)
     # Both samples of the baseline are used: their geometric mean scatters less than either.
     both = [math.sqrt(max(a, 1e-12) * max(b, 1e-12)) for a, b in zip(base, twin.by(clock)) if a and b]
     middle = both if len(both) == len(base) else base

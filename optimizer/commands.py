@@ -161,14 +161,20 @@ def check_command(a: Path, b: Path, *, prove: bool, precision: str, inputs: Path
     from runtime.feeds import single_sizes
     from runtime.validation import validate
 
+    from .progress import Clock, terminal_progress
     from .sizing import check_asked
 
-    left, right = load(a), load(b)
-    _same_contract(left, right, a, b)
-    asked = single_sizes(left, dims)
-    check_asked(left, {name: [size] for name, size in asked.items()})
-    sizes = {**_stated_sizes(left, right), **asked} or None
-    found = validate(left, right, precision, feeds=load_feeds(inputs), seed=seed, sizes=sizes, rtol=rtol, atol=atol)
+    with terminal_progress() as progress:
+        clock = Clock(progress)
+        clock.enter("load")
+        left, right = load(a), load(b)
+        _same_contract(left, right, a, b)
+        asked = single_sizes(left, dims)
+        check_asked(left, {name: [size] for name, size in asked.items()})
+        sizes = {**_stated_sizes(left, right), **asked} or None
+        feeds = load_feeds(inputs)
+        clock.enter("validate", f"{counted(left.shown_count(), 'node')} against {right.shown_count()}")
+        found = validate(left, right, precision, feeds=feeds, seed=seed, sizes=sizes, rtol=rtol, atol=atol)
     print(found.summary())
     if not found.ok:
         return 1

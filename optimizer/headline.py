@@ -68,7 +68,7 @@ def confirmed(original: Finalist, outcome: Outcome, context: Context,
 
 def _holds(alone: Result, race: Comparison) -> bool:
     """Was it measured faster both times? In the race at 99 % of certainty; here the median must say so."""
-    return alone.verdict == "faster" or (alone.verdict == "equal" and alone.ratio < 1 - race.floor)
+    return alone.verdict == "faster" or (alone.verdict == "equal" and alone.ratio < 1 / (1 + race.floor))
 
 
 def afresh(original: Finalist, entry: Finalist, context: Context, sizes: Mapping[str, int], race: Comparison,

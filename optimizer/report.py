@@ -15,6 +15,7 @@ from .stepcosts import ESTIMATED
 
 REPORT_VERSION = 1
 SHOWN_REFUSED = 6
+COMMAND_LINE = {"dim": "--dim NAME=N", "fresh": "--fresh", "inputs": "--inputs"}  # how options are written there
 VALUES_NOTE = "guessed; --inputs FILE.npz measures with yours"
 
 
@@ -114,16 +115,17 @@ def prediction_note(report: Mapping[str, Any]) -> str:
     return f"{note}, each by itself; the whole differs"
 
 
-def sizes_note(report: Mapping[str, Any]) -> str:
-    """Where the sizes of symbolic dimensions come from that the user did not give, and how to give them."""
+def sizes_note(report: Mapping[str, Any], names: Mapping[str, str] = COMMAND_LINE) -> str:
+    """Where the sizes of symbolic dimensions come from that the user did not give, and how to give them. `names`: how
+    options are written there."""
     options, sizes = report.get("options", {}), report["target"]["sizes"]
     if options.get("inputs"):
-        return " (those of --inputs)"
+        return f" (those of {names['inputs']})"
     guessed = [name for name in sizes if name not in options.get("dims", {})]
     if not guessed:
         return ""
     which = "guessed" if len(guessed) == len(sizes) else f"guessed: {', '.join(guessed)}"
-    return f" ({which}; --dim NAME=N measures at the size that you use)"
+    return f" ({which}; {names['dim']} measures at the size that you use)"
 
 
 def nodes_note(report: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from graphs.wording import counted
 
 from .number_text import bytes_text, count_text, device_text, ratio_text, seconds_text, share_text, short_text
 from .report import (
+    COMMAND_LINE,
     medians_text,
     memory_text,
     nodes_note,
@@ -26,9 +27,9 @@ from .roofline_report import achieved_text, roofline_plot
 WIDTH = 640.0
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """The page of one report."""
-    return _environment().get_template("report.html").render(report=report)
+def render(report: Mapping[str, Any], names: Mapping[str, str] = COMMAND_LINE) -> str:
+    """The page of one report; `names`: how its reader writes options."""
+    return _environment().get_template("report.html").render(report=report, names=names)
 
 
 @lru_cache(maxsize=1)

@@ -24,6 +24,7 @@ from .stepcosts import SUM_OF_TIMES, Total
 GAIN_NOTE = ("seconds of a place, its nodes one by one and its kernel timed in turns, as the machine was then, each "
              "finding data where the other left them; `predicted` and the costs of the trace sum up nodes timed alone, "
              "their data in the caches, scaled to the quiet machine: another number, larger or smaller")
+NOTHING = "nothing was measured"
 NOT_PRICED = "neither the search nor the trace priced this graph"
 
 
@@ -119,7 +120,7 @@ def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:
     if race is None or comparison is None or winner.name not in comparison.results:
         return {"speed_up": None, "note": outcome.note, "unsupported": outcome.unsupported}
     if comparison.stopped == "estimated":  # also from times of nodes that were recorded elsewhere
-        return {"speed_up": None, "note": f"nothing was measured: {comparison.note}",
+        return {"speed_up": None, "note": f"{NOTHING}: {comparison.note.removesuffix('; ' + NOTHING)}",
                 "unsupported": outcome.unsupported}
     others = [{"name": name, **{key: row[key] for key in ("speed_up", "low", "high", "verdict", "after")}}
               for name in race.results if name not in (INPUT, winner.name)

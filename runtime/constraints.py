@@ -41,7 +41,9 @@ TABLES: dict[tuple[str, str], dict[int, int]] = {
     ("", "RotaryEmbedding"): {3: 1},
 }
 RECURRENT = ("LSTM", "GRU", "RNN")
+ROOTS = ("Sqrt", "Log")  # of a number below 0 they are NaN
 _BOOL = dtypes.ONNX_NUMBER["bool"]
+FREE = ("nonzero", "count")  # constraints that leave most numbers
 MAX_STEPS = 20_000
 MOST_NUMBERS = 8  # that one comparison asks for
 # Operators that compare -> what to draw for the first or second operand, from the number that the other one is.
@@ -51,8 +53,8 @@ _COMPARED = {"Equal": ((0,), (0,)), "Less": ((0, -1), (0, 1)), "Greater": ((0, 1
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What one input must hold: `kind` is 'index' (low <= x < high), 'mask' (0 or 1), 'nonzero', 'choice' or
-    'structural'.
+    """What one input must hold: `kind` is 'index' (low <= x < high), 'mask' (0 or 1), 'nonzero', 'choice', 'count'
+    (low <= x) or 'structural'.
 
     A choice decides which branch of an If runs, by a comparison with one of `values`, which an index or a mask may
     have, too. A structural input decides shapes or counts; `role` says which (`Reshape.shape`), `direct` whether the
@@ -70,7 +72,7 @@ class Constraint:
     def __str__(self) -> str:
         if self.kind == "choice":
             return f"one of {', '.join(map(str, self.values))}, or another ({self.reason})"
-        bounds = f" in [{self.low}, {self.high})" if self.kind == "index" else ""
+        bounds = {"index": f" in [{self.low}, {self.high})", "count": f" from {self.low}"}.get(self.kind, "")
         return f"{self.kind}{bounds}{' ' + self.role if self.role else ''} ({self.reason})"
 
 
@@ -88,7 +90,7 @@ def constraints(graph: Graph) -> dict[str, Constraint]:
         type_ = graph.types.get(name)
         if "mask" in name.lower() and isinstance(type_, TensorType) and type_.dtype != "string":
             present = finder.found.get(name)
-            if present is None or present.kind == "nonzero":
+            if present is None or present.kind in FREE:
                 finder.found[name] = Constraint("mask", 0, 2, reason="its name")
     return finder.found
 
@@ -129,6 +131,13 @@ class _Finder:
         found = self.type(name)
         return found.dtype if found else ""
 
+    def made(self, name: str) -> Node | None:
+        """The node of ONNX's own that computes a value which others only hand on, None where there is none."""
+        node = self.producers.get(name)
+        while node is not None and len(HANDS_ON.get(node.op, ())) == 1 and not node.domain:
+            node = self.producers.get(node.inputs[HANDS_ON[node.op][0]])
+        return node if node is not None and not node.domain else None
+
     def splat(self, name: str) -> float | None:
         constant = self.constants.get(name)
         value = constant.facts.splat if constant is not None and constant.dtype != "string" else None
@@ -159,6 +168,8 @@ class _Finder:
                 continue
             visited.add((name, demand))
             if name in self.inputs:
+                if demand.kind == "count" and self.dtype(name) not in dtypes.INTEGERS:
+                    continue
                 self.found[name] = _stricter(self.found.get(name), demand)
             elif name in self.producers:
                 node = self.producers[name]
@@ -187,7 +198,7 @@ def _inside(node: Node, name: str = "", demand: Constraint | None = None) -> Ite
 
 
 def _stricter(a: Constraint | None, b: Constraint) -> Constraint:
-    order = {"structural": 0, "mask": 1, "index": 2, "choice": 3, "nonzero": 4}
+    order = {"structural": 0, "mask": 1, "index": 2, "choice": 3, "count": 4, "nonzero": 5}
     if a is None:
         return b
     if a.values or b.values:
@@ -195,6 +206,8 @@ def _stricter(a: Constraint | None, b: Constraint) -> Constraint:
         return replace(_stricter(replace(a, values=()), replace(b, values=())), values=values)
     if order[b.kind] < order[a.kind]:
         return b
+    if a.kind == b.kind == "count":
+        return replace(a, low=dims.largest(a.low, b.low))
     if a.kind != b.kind or a.kind != "index" or a.high is None or b.high is None:
         return a
     return Constraint("index", dims.largest(a.low, b.low), dims.smallest(a.high, b.high), reason=a.reason)
@@ -214,6 +227,12 @@ def _through(node: Node, demand: Constraint, finder: _Finder) -> Iterator[tuple[
                 shifted = _undo(node.op, position, demand, *known)
                 if shifted is not None:
                     yield node.inputs[position], shifted
+    elif demand.kind == "count" and node.op in ("Add", "Sub"):
+        for position in (0, 1) if node.op == "Add" else (0,):
+            known = finder.range(node.inputs[1 - position])
+            if known is not None:
+                low = dims.sub(demand.low, known[0]) if node.op == "Add" else dims.add(demand.low, known[1])
+                yield node.inputs[position], replace(demand, low=low)
 
 
 def _undo(op: str, position: int, demand: Constraint, least: int, most: int) -> Constraint | None:
@@ -239,6 +258,7 @@ def _demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
     yield from _mask_demands(node, finder)
     yield from _structural_demands(node, finder)
     yield from _choice_demands(node, finder)
+    yield from _count_demands(node, finder)
     if node.op in ("Div", "Mod") and len(node.inputs) == 2 and finder.dtype(node.inputs[1]) in dtypes.INTEGERS:
         yield node.inputs[1], Constraint("nonzero", reason=node.label)
 
@@ -301,6 +321,19 @@ def _choice_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constrai
                        for offset in _COMPARED[node.op][position])
         if values:
             yield node.inputs[position], Constraint("choice", reason=node.label, values=values)
+
+
+def _count_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:
+    """The n of a root of 1 - c^n, c between 0 and 1, as Adam counts its updates: NaN for each n below 0, and 0, which
+    Adam divides by, for n = 0."""
+    if node.domain or node.op not in ROOTS:
+        return
+    rest = finder.made(node.inputs[0])
+    if rest is None or rest.op != "Sub" or finder.splat(rest.inputs[0]) != 1.0:
+        return
+    power = finder.made(rest.inputs[1])
+    if power is not None and power.op == "Pow" and 0 < (finder.splat(power.inputs[0]) or 0) < 1:
+        yield power.inputs[1], Constraint("count", 1, reason=node.label)
 
 
 def _structural_demands(node: Node, finder: _Finder) -> Iterator[tuple[str, Constraint]]:

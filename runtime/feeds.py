@@ -16,7 +16,7 @@ from graphs.errors import InvalidInput, InvalidOption
 from graphs.ir import Graph
 from graphs.types import OtherType, TensorType
 
-from .constraints import Constraint, bounds, constraints
+from .constraints import FREE, Constraint, bounds, constraints
 from .session import input_type
 
 __all__ = ["Constraint", "constraints", "default_sizes", "draw", "input_symbols", "size_candidates"]
@@ -30,9 +30,11 @@ _WORDS = ("", "a", "b", "ab", "A", "egraft", "a b", "ä")
 SPECIAL_SHARE = 0.15
 MAX_DRAWN = 1 << 30  # elements of one random input
 UNKNOWN_SHAPE = (2, 3)
+NOT_NEGATIVE = "not negative"  # floats are normal, free integers at least 0
 # How floats are spread that were drawn from the normal distribution: a model may be defined on some numbers only.
 SPREADS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "normal": lambda values: values,
+    NOT_NEGATIVE: lambda values: values,
     "positive": np.abs,
     "small": lambda values: values / 16,
     "fraction": lambda values: np.abs(values) / (1 + np.abs(values)),
@@ -138,9 +140,10 @@ def draw(graph: Graph, seed: int, sizes: dict[str, int] | None = None, special: 
          known: Mapping[str, Constraint] | None = None) -> dict[str, Any]:
     """Random feeds for chosen sizes of the symbols (others take their defaults), the same for the same arguments.
 
-    Floats are normally distributed, or as `spread` makes of that (see `SPREADS`); `special` mixes NaN, infinities,
-    -0.0, tiny and subnormal numbers and (with `huge`) numbers near the limits of the dtype into some elements, and
-    extreme integers where nothing forbids them. `known`: the graph's `constraints`, where they are known already.
+    Floats are normally distributed, or as `spread` makes of that (see `SPREADS`; one is for integers). `special` mixes
+    NaN, infinities, -0.0, tiny and subnormal numbers and (with `huge`) numbers near the limits of the dtype into some
+    elements, and extreme integers where nothing forbids them. `known`: the graph's `constraints`, where they are known
+    already.
     """
     sizes = {**default_sizes(graph), **(sizes or {})}
     found = constraints(graph) if known is None else known
@@ -234,7 +237,10 @@ def draw_array(rng: np.random.Generator, dtype: str, shape: tuple[int, ...], con
         low, high = bounds(constraint, sizes or {})
         return np.asarray(rng.integers(low, high, shape)).astype(kind)
     if np.dtype(kind).kind in "iu" or dtype in ("int4", "uint4", "int2", "uint2"):
-        values = _integers(rng, dtype, kind, shape, special)
+        least = 0 if spread == NOT_NEGATIVE else None
+        if constraint is not None and constraint.kind == "count":
+            least = dims.evaluate(constraint.low, sizes or {})
+        values = _integers(rng, dtype, kind, shape, special, least)
         nonzero = constraint is not None and constraint.kind == "nonzero"
         return np.where(values == 0, np.ones((), kind), values) if nonzero else values
     if dtype.startswith("complex"):
@@ -251,22 +257,42 @@ def _mask(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _integers(rng: np.random.Generator, dtype: str, kind: np.dtype, shape: tuple[int, ...],
-              special: bool) -> np.ndarray:
+              special: bool, least: int | None = None) -> np.ndarray:
+    """Small integers, from `least` where that is given; extreme ones, whatever they are, if `special`."""
     if dtype in ("int8", "uint8"):
-        return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
+        whole = rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, shape, kind, endpoint=True)
+        return _from(least, whole)
     signed = not dtype.startswith("u")
     if ("4" in dtype[-1:] and dtype not in dtypes.INTEGERS) or (dtype[-1:] == "2" and len(dtype) <= 5 and (
             dtype not in dtypes.INTEGERS)):
         width = int(dtype[-1])
         low = -(1 << (width - 1)) if signed else 0
         return rng.integers(low, low + (1 << width), shape).astype(kind)
-    values = np.asarray(rng.integers(-8 if signed else 0, 17, shape).astype(kind))
+    values = _from(least, np.asarray(rng.integers(-8 if signed else 0, 17, shape).astype(kind)))
     if special:
         limits = np.iinfo(kind)
         extremes = np.array([limits.min, limits.max, limits.max // 2 + 1, limits.min + 1, limits.max - 1, 1], kind)
         chosen = rng.random(shape) < 0.4
         values = np.where(chosen, extremes[rng.integers(0, len(extremes), shape)], values)
     return values
+
+
+def _from(least: int | None, values: np.ndarray) -> np.ndarray:
+    """What is below `least` as far above it."""
+    if least is None:
+        return values
+    above = least + np.abs(values.astype(np.int64) - least)
+    return np.asarray(np.minimum(above, np.iinfo(values.dtype).max).astype(values.dtype))
+
+
+def spreads(graph: Graph, known: Mapping[str, Constraint]) -> list[str]:
+    """Those of `SPREADS` that draw other numbers for the graph than the first one, which comes first."""
+    types = dict(_tensor_inputs(graph))
+    floats = any(type_.dtype in dtypes.FLOATS for type_ in types.values())
+    integers = any(type_.dtype in dtypes.INTEGERS and (name not in known or known[name].kind in FREE)
+                   for name, type_ in types.items())
+    return [name for position, name in enumerate(SPREADS)
+            if position == 0 or (integers if name == NOT_NEGATIVE else floats)]
 
 
 def with_special(rng: np.random.Generator, values: np.ndarray, dtype: str, huge: bool = True) -> np.ndarray:

@@ -288,7 +288,9 @@ def job_report(request: Request, job: str, form: Literal["json", "html"] = "json
                             content_disposition_type="inline")
     from optimizer.report_html import render
 
-    return Response(render(json.loads(path.read_text(encoding="utf-8"))), media_type="text/html")
+    from .pages_render import NAMES
+
+    return Response(render(json.loads(path.read_text(encoding="utf-8")), NAMES), media_type="text/html")
 
 
 # ---------------------------------------------------------------- checks

@@ -12,6 +12,8 @@ from optimizer import drawing
 from optimizer.number_text import moved_text, seconds_text
 from optimizer.report_html import FILTERS
 
+NAMES = {"dim": "dim=NAME=N", "fresh": "fresh=true", "inputs": "the part inputs"}  # of options, in requests
+
 
 @lru_cache(maxsize=1)
 def environment() -> Environment:
@@ -21,7 +23,7 @@ def environment() -> Environment:
                         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.filters.update(FILTERS)
     found.filters.update(when=when, drawing=drawing.drawing, moved=moved_text, change=change)
-    found.globals.update(box_width=drawing.WIDTH, box_height=drawing.HEIGHT)
+    found.globals.update(box_width=drawing.WIDTH, box_height=drawing.HEIGHT, names=NAMES)
     return found
 
 

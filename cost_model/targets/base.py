@@ -347,7 +347,7 @@ class MeasuredTarget(Target):
                 one = protocol.take_sample(runner.run, inner)
                 reference = self.reference("chain" if one.alone < _TINY else "work", threads, timings)
                 enough = min(_LONGEST, budget + 20 * one.wall)
-                timed = protocol.measure_one(runner.run, threads, enough, reference=reference, inner=inner)
+                timed = protocol.measure_steady(runner.run, threads, enough, reference, inner)
             finally:
                 runner.close()
             samples, median = timed.seconds, timed.median

@@ -49,7 +49,7 @@ class Round:
     huge: bool = False
     given: bool = False  # the user's own data
     wide: bool = True  # compared in float64 as well
-    spread: str = "normal"  # of floats, see `runtime.feeds.SPREADS`
+    spread: str = "normal"  # of numbers, see `runtime.feeds.SPREADS`
     ok: bool = True
     reason: str = ""
 

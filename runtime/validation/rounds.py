@@ -15,7 +15,7 @@ from graphs.errors import EgraftError, NotExecutable
 from graphs.ir import Graph, Node
 from graphs.machine import cores_visible
 
-from ..constraints import Constraint, constraints
+from ..constraints import FREE, Constraint, constraints
 from ..execute import Context
 from ..feeds import draw
 from ..session import check_feeds
@@ -85,7 +85,7 @@ class Comparison:
         self.notes: list[str] = []
         self.weights = sum(constant.nbytes for each in original.walk() for constant in each.constants.values())
         self.constraints = constraints(original)
-        self.fixed = frozenset(name for name, found in self.constraints.items() if found.kind != "nonzero")
+        self.fixed = frozenset(name for name, found in self.constraints.items() if found.kind not in FREE)
         self.has_narrow = any(has_any(graph, NARROW) for graph in (original, optimized))
         self.extends = EXTENDS and not self.has_narrow and has_any(original, ("float64",))
         self._probed: dict[tuple[object, ...], tuple[dict[str, Any], dict[str, list[list[Any]]]]] = {}

@@ -12,8 +12,17 @@ from graphs.errors import InvalidOption, NotExecutable
 from graphs.ir import Graph
 from graphs.types import TensorType
 
-from ..constraints import Constraint
-from ..feeds import SPREADS, default_sizes, draw, input_symbols, size_candidates, smaller_sizes
+from ..constraints import FREE, Constraint
+from ..feeds import (
+    NOT_NEGATIVE,
+    SPREADS,
+    default_sizes,
+    draw,
+    input_symbols,
+    size_candidates,
+    smaller_sizes,
+    spreads,
+)
 from ..session import check_feeds
 from .compare import Terms
 from .foreign import types_of_all
@@ -255,7 +264,8 @@ def _drawn(comparison: Comparison, seed: int, draws: Draws, result: Validation) 
         result.reason = f"the original does not run on drawn inputs: {why}"
         return []
     if spread != PLAIN_SPREAD:
-        result.notes.append(f"floats were drawn {spread}: with normal ones {why}")
+        kind = "integers" if spread == NOT_NEGATIVE else "floats"
+        result.notes.append(f"{kind} were drawn {spread}: with normal ones {why}")
     plan = _plan(comparison, seed, base, draws, spread)
     for each in plan:
         each.spread = spread
@@ -264,21 +274,22 @@ def _drawn(comparison: Comparison, seed: int, draws: Draws, result: Validation) 
 
 def _first_that_runs(comparison: Comparison, seed: int,
                      draws: Draws) -> tuple[dict[str, int] | None, str, str]:
-    """(sizes at which the original runs and gives numbers, how floats were drawn for it, what went wrong first)."""
+    """(sizes at which the original runs and gives numbers, how numbers were drawn for it, what went wrong first)."""
     graph, why, empty = comparison.original, "", 0
+    others = spreads(graph, comparison.constraints)[1:]
     for candidate in draws.candidates(graph):
         reason = comparison.probe(seed, candidate)
         if reason is None:
             return candidate, PLAIN_SPREAD, why
         why = why or reason
-        if reason.endswith(NAN_EVERYWHERE) and empty < MAX_SIZES and _has_floats(graph):
+        if reason.endswith(NAN_EVERYWHERE) and empty < MAX_SIZES and others:
             empty += 1
-            for spread in SPREADS:
-                if spread != PLAIN_SPREAD and comparison.probe(seed, candidate, spread) is None:
+            for spread in others:
+                if comparison.probe(seed, candidate, spread) is None:
                     return candidate, spread, why
         if not input_symbols(graph):
             break
-    return None, PLAIN_SPREAD, why + (f", with numbers that are {', '.join(SPREADS)}" if empty else "")
+    return None, PLAIN_SPREAD, why + (f", with numbers that are {', '.join([PLAIN_SPREAD, *others])}" if empty else "")
 
 
 def _plan(comparison: Comparison, seed: int, base: dict[str, int], draws: Draws, spread: str) -> list[Round]:
@@ -321,7 +332,7 @@ def _has_floats(graph: Graph, kinds: Collection[str] = dtypes.FLOATS) -> bool:
 def _has_free_integers(graph: Graph, found: Mapping[str, Constraint]) -> bool:
     types = {name: graph.types.get(name) or graph.declared.get(name) for name in graph.inputs}
     return any(isinstance(type_, TensorType) and type_.dtype in dtypes.INTEGERS
-               and (name not in found or found[name].kind == "nonzero") for name, type_ in types.items())
+               and (name not in found or found[name].kind in FREE) for name, type_ in types.items())
 
 
 def _run_rounds(comparison: Comparison, plan: list[Round], feeds: Feeds | Sequence[Feeds] | None,

@@ -4,10 +4,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cost_model import protocol
 from cost_model.costs import ABSENT, NodeInput, NodeSpec
 from cost_model.node_costs import NodeCosts
 from cost_model.peaks import Peaks
 from cost_model.probe import Unmeasurable, node_graph, output_types
+from cost_model.protocol import Sample, Samples
 from cost_model.roofline import graph_roofline
 from cost_model.signature import graph_digest, node_key, spec_of
 from cost_model.sizes import default_measure_sizes, measure_size_sets, size_of, static_type
@@ -127,6 +129,32 @@ def test_a_measurement_that_fails_leaves_an_estimate_and_is_tried_again(tmp_path
     mended.cost("Relu", "", {}, [NodeInput(ROWS)])
     mended.measure()
     assert mended.cost("Relu", "", {}, [NodeInput(ROWS)]).source == "measured"
+
+
+@pytest.mark.parametrize(("measured", "filed", "times"), [
+    ([(5.8, 11.2, 0.02), (0.022, 0.023, 0.021)], 0.022, 2), ([(0.02, 0.021, 0.09)], 0.021, 1),
+    ([(0.01, 0.03, 0.04), (5.0, 20.0, 11.2)], 0.03, 1), ([(0.001, 0.03, 0.06), (5.0, 20.0, 0.2)], 0.03, 2),
+])
+def test_samples_that_disagree_wildly_are_taken_once_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                                          measured: list[tuple[float, ...]], filed: float,
+                                                          times: int) -> None:
+    """What other processes do to a node's samples is no cost of the node: the record that scatters less is filed."""
+    taken = iter(measured)
+
+    def measure_one(*_: object, **__: object) -> Samples:
+        return Samples(tuple(Sample(each, each) for each in next(taken)), 1, "cpu")
+
+    target, path = FakeTarget(), tmp_path / "t.db"
+    for name in ("chain", "work"):  # their nominal times are measured before
+        target.reference(name, 1, Timings(path))
+    monkeypatch.setattr(protocol, "measure_one", measure_one)
+    found = costs(target, Timings(path))
+    found.cost("Relu", "", {}, [NodeInput(ROWS)])
+    found.measure()
+    assert found.cost("Relu", "", {}, [NodeInput(ROWS)]).seconds == pytest.approx(filed)
+    assert len(list(taken)) == len(measured) - times
+    again = costs(FakeTarget(), Timings(path), frozen=True)
+    assert again.cost("Relu", "", {}, [NodeInput(ROWS)]).seconds == pytest.approx(filed)
 
 
 def test_frozen_costs_come_from_the_database_or_not_at_all(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from cost_model.comparison import Comparison, estimated
+from cost_model.comparison import Comparison, SampleLists, estimated, judge
 from cost_model.protocol import Reference, Settings, compare, measure_one
 from cost_model.statistics import median_interval
 from tests.cost_model.fakes import FakeTime
@@ -95,6 +95,29 @@ def test_noise_of_the_baseline_raises_what_counts_as_a_difference() -> None:
     assert found.threshold > 0.03
     assert found.results["other"].verdict == "equal"
     assert found.stopped == "rounds"
+
+
+@pytest.mark.parametrize(("scatter", "gain", "says"), [(2.5, 18.0, True), (2.5, 2.0, False), (1.0, 1.0203, True),
+                                                       (1.0, 1.0199, False)])
+def test_faster_is_slower_the_other_way_round(scatter: float, gain: float, says: bool) -> None:
+    """Also where the machine's noise is 100 % and more: a threshold is a factor."""
+    runs = [scatter ** (-1) ** k for k in range(30)]
+
+    def verdict(seconds: float, other: float) -> str:
+        base, twin, new = ([seconds * a for a in runs], [seconds * a for a in reversed(runs)],
+                           [other * a for a in runs[1:] + runs[:1]])
+        lists = {"base": SampleLists(tuple(base), tuple(base)), "new": SampleLists(tuple(new), tuple(new))}
+        found = judge("base", lists, SampleLists(tuple(twin), tuple(twin)), clock="cpu", threads=1, inner={},
+                      stopped="rounds", confidence=0.99, floor=0.02)
+        assert scatter == 1 or found.threshold > 1
+        return found.results["new"].verdict
+
+    assert verdict(gain, 1.0) == ("faster" if says else "equal")
+    assert verdict(1.0, gain) == ("slower" if says else "equal")
+    if scatter == 1:
+        estimates = {"base": gain, "new": 1.0}
+        assert estimated(estimates, "base", "estimated", 1, "").results["new"].verdict == verdict(gain, 1.0)
+        assert estimated(estimates, "new", "estimated", 1, "").results["base"].verdict == verdict(1.0, gain)
 
 
 def test_a_machine_that_slows_down_changes_no_ratio() -> None:

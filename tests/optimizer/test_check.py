@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,3 +64,18 @@ def test_branches_are_compared_after_rewriting(tmp_path: Path, capsys: pytest.Ca
     assert main(["check", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--prove"]) == 0
     assert "nested graphs" in capsys.readouterr().out
     assert not print_proof(load(tmp_path / "a.onnx"), load(tmp_path / "c.onnx"), "rounding")
+
+
+def test_a_terminal_shows_what_a_check_does(tmp_path: Path) -> None:
+    """A large model is checked for minutes. The standard output has none of it, and without a terminal nothing has."""
+    path = write(tmp_path / "a.onnx", "y = Mul(x, s)", s=SCALE)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "egraft", "check", str(path), str(path)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
+    shown = subprocess.run(command, stdout=subprocess.PIPE, stderr=theirs, env=environment, check=True)
+    os.close(theirs)
+    plain = subprocess.run(command, capture_output=True, check=True)
+    said = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "validate 1 node against 1" in said
+    assert shown.stdout == plain.stdout and not plain.stderr and b"validate 1 node" not in plain.stdout

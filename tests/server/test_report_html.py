@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from graphs.text import parse_graph
+from optimizer import optimize
 from optimizer.number_text import bytes_text, count_text, seconds_text
 from optimizer.report_html import finalist_bars, render
 from optimizer.roofline_report import roofline_plot, table
+from server.pages_render import NAMES, environment
 
 WORK = {"flops": 2e9, "unique_bytes": 1e7, "traffic_bytes": 3e7, "intensity": 200.0, "traffic_intensity": 66.7,
         "lower_bound": 0.01, "bound": "compute", "kernels_bound": 0.02, "launches": 12, "unknown": 0, "loops_once": 0,
@@ -115,3 +119,17 @@ def test_a_memory_limit_is_drawn() -> None:
     assert 'points="70.0,20.0 295.0,73.8 610.0,107.0"' in page  # 0.05 / 0.12 of the width; 700 and 500 of 1024 bytes
     assert "2 nodes run again, +12 % time predicted" in page
     assert "<h2>Memory</h2>" not in render({**REPORT, "memory": None})
+
+
+def test_a_service_names_options_as_requests_do(tmp_path: Path) -> None:
+    """Nobody gives `--dim` or `--fresh` to a service: they are parameters of a request (docs/rest-api.md)."""
+    model = parse_graph('graph "m" opset 18 (x: float32[n, seq]) -> (y) { a = Neg(x) b = Neg(a) y = Relu(b) }')
+    found = optimize(model, target="roofline", effort="low", timings=str(tmp_path / "t.db")).report
+    report = {**found, "remembered": "yesterday"}
+    page, command = render(report, NAMES), render(report)
+    assert "guessed; dim=NAME=N measures" in page and "<code>fresh=true</code>" in page
+    assert "guessed; --dim NAME=N measures" in command and "<code>--fresh</code>" in command
+    job = environment().from_string('{% from "report_parts.html" import report_body with context %}'
+                                    "{{ report_body(report) }}").render(report=report)
+    assert "guessed; dim=NAME=N measures" in job and "<code>fresh=true</code>" in job
+    assert report["measured"]["note"].count("nothing was measured") == 1
