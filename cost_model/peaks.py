@@ -56,24 +56,38 @@ def peaks(timings: Timings, threads: int, host: str = HOST, fingerprint: Fingerp
           measures: Mapping[str, Measure] | None = None) -> Peaks:
     """Peaks of this CPU, or of the device that `host`, `fingerprint` and `measures` (named as the CPU's) tell of.
 
-    Measured once per device and thread count, in less than a second; then they come from the database. Raises
+    Measured once per device and thread count, in less than a second; then they come from the database. No rate is less
+    than one that is known of fewer threads. Raises
     FrozenMiss where a frozen database lacks them.
     """
-    found = []
+    device, found = fingerprint or numpy_cpu(), []
     for name, measure in (measures or _MEASURES).items():
-        key = f"peak {name} threads={threads}"
-        device = fingerprint or numpy_cpu()
-        found.append(calibrated(timings, key, host, device, partial(_rate, measure, threads)).median)
+        key = _key(name, threads)
+        rate = calibrated(timings, key, host, device, partial(_rate, measure, threads)).median
+        found.append(max(rate, _with_fewer(timings, name, threads, host, device.digest)))
     flops, cache_bytes, copied, read = found
     own = measures is None and fingerprint is None
     return Peaks(flops, cache_bytes, max(copied, read), threads, max(IN_CACHE, (own and last_level_cache()) or 0))
 
 
+def _key(name: str, threads: int) -> str:
+    return f"peak {name} threads={threads}"
+
+
+def _with_fewer(timings: Timings, name: str, threads: int, host: str, digest: str) -> float:
+    """The best rate that is known of fewer threads, which more can reach too: one of them may do all the work. A rate
+    that was measured while the machine was busy is less than that."""
+    keys = [_key(name, fewer) for fewer in range(1, threads)]
+    known = [timings.get(key, host, digest) for key in keys if timings.peek(key, host, digest) is not None]
+    return max((record.median for record in known if record is not None), default=0.0)
+
+
 def recorded_peaks(timings: Timings, threads: int, host: str = HOST) -> Peaks | None:
     """Peaks that a database of another machine holds, None where it lacks one."""
     for digest in sorted({record.fingerprint for record in timings.records(target=host)}):
-        found = [timings.peek(f"peak {name} threads={threads}", host, digest) for name in _MEASURES]
-        values = [record.median for record in found if record is not None]
+        found = [(name, timings.peek(_key(name, threads), host, digest)) for name in _MEASURES]
+        values = [max(record.median, _with_fewer(timings, name, threads, host, digest))
+                  for name, record in found if record is not None]
         if len(values) == len(found):
             flops, cache_bytes, copied, read = values
             return Peaks(flops, cache_bytes, max(copied, read), threads)

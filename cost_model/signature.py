@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from graphs.axes import from_front
 from graphs.canonical import version_at
 from graphs.constants import Constant
 from graphs.ir import Graph, Node
@@ -87,19 +88,24 @@ def node_key(spec: NodeSpec, threads: int) -> str:
     """The signature of a node: operator and its schema's version, attributes, input types, outputs, threads.
 
     `MatMul@13 (float32[8, 768], const float32[768, 768]) -> 1 threads=1`
+
+    The same operation has one key, however the node spells it: axes count from the front (`from_front`), and of two
+    inputs in either order a constant is the second, as in the search.
     """
     record = find(spec.op, spec.domain) if spec.version != 0 else None
-    attrs = [
-        f"{name}={_attribute(value)}"
-        for name, value in sorted(spec.attrs.items())
-        if not is_default(record, name, value)
-    ]
-    items = [_input(each) for each in _trimmed(spec.inputs)]
+    inputs, stated = _trimmed(spec.inputs), spec.attrs
+    if record is not None:
+        stated = from_front(spec.op, spec.domain, stated, inputs[0].type if inputs else None)
+        if record.commutative and len(inputs) == 2 and inputs[0].constant and not inputs[1].constant:
+            inputs = inputs[::-1]
+    attrs = [f"{name}={_attribute(value)}" for name, value in sorted(stated.items())
+             if not is_default(record, name, value)]
     version = spec.version if spec.version > 0 else version_at(spec.op, spec.domain, spec.opset)
     if version <= 0:  # unknown to egraft: the operator set's version is all that is known
         version = spec.opsets.get(spec.domain, spec.opset) if spec.domain else spec.opset
     braces = f" {{{', '.join(attrs)}}}" if attrs else ""
-    return f"{spec.label}@{version}{braces} ({', '.join(items)}) -> {spec.output_count} threads={threads}"
+    items = ", ".join(map(_input, inputs))
+    return f"{spec.label}@{version}{braces} ({items}) -> {spec.output_count} threads={threads}"
 
 
 def _attribute(value: object) -> str:

@@ -28,6 +28,8 @@ from graphs.onnx_io import with_bodies
 from graphs.structure import check_outputs
 from graphs.wording import counted
 from runtime.feeds import draw, input_symbols, unknown_dim
+from runtime.fused_functions import fused_again
+from search.fusions.budget import takes_fusions
 
 from .commands import check_database, load_feeds
 from .context import default_threads
@@ -142,13 +144,15 @@ def _measure(entry: _Entry, target: Target, settings: Settings, timings: Timings
         "model": str(entry.path), "sizes": entry.sizes, "values": entry.values, "threads": entry.threads,
         "median": samples.median, "spread": samples.spread, "samples": list(samples.seconds), "inner": samples.inner,
         "clock": samples.clock, "load": [before, _load()],
-        "roofline": roofline_row(_opened(entry.graph), costs, samples.median),
+        "roofline": roofline_row(_opened(entry.graph, target), costs, samples.median),
     }  # fmt: skip
 
 
-def _opened(graph: Graph) -> Graph:
-    """With the nodes of functions in the place of calls, whose work would not be counted."""
-    opened = with_bodies(graph)
+def _opened(graph: Graph, target: Target) -> Graph:
+    """With the nodes of functions in the place of calls, whose work would not be counted; functions that are fused
+    nodes are those where the target runs them as one kernel."""
+    fused = fused_again(graph) if takes_fusions(target.name) else graph
+    opened = with_bodies(fused)
     if opened is not graph:
         infer(opened)
     return opened

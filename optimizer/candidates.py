@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,4 +40,5 @@ class Improved:
     not_used: list[dict[str, Any]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
     predicted_input: float | None = None
+    input_sources: Counter[str] = field(default_factory=Counter)  # of the node times in that sum, by their source
     fusions: dict[str, Any] = field(default_factory=dict)  # what was tried, where the target takes fusions

@@ -26,6 +26,7 @@ from .candidates import Candidate, Improved
 from .context import Context
 from .normalize import fold_constants, fold_reproducible
 from .progress import Clock
+from .stepcosts import Total
 
 NAME = "greedy"
 TIE_SECONDS = 1e-9  # as in the search: among forms of equal time the one with fewer nodes
@@ -74,7 +75,7 @@ def search(graph: Graph, context: Context, clock: Clock, improved: Improved) -> 
     """Fill `improved` with one candidate."""
     clock.enter("greedy", counted(len(graph.nodes), "node"))
     prices = Prices(context)
-    improved.predicted_input = total(graph, prices)
+    improved.predicted_input, improved.input_sources = total(graph, prices), Total(graph, context.costs).counts
     done, count = rewrite(graph, context, prices)
     improved.candidates.append(Candidate(NAME, done, list, total(done, prices)))
     improved.statistics = {"stop": "no rule makes the graph faster", "firings": count}

@@ -287,6 +287,7 @@ def _given(steps: list[Step]) -> Callable[[], list[Step]]:
 def _tell(improved: Improved, parts: list[Part], context: Context) -> None:
     """Add up what was told of each region."""
     improved.predicted_input = sum(part.told.predicted_input or 0.0 for part in parts)
+    improved.input_sources = sum((part.told.input_sources for part in parts), Counter())
     improved.statistics = _counts(parts)
     unused: dict[str, dict[str, Any]] = {}
     for part in parts:

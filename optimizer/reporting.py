@@ -19,7 +19,7 @@ from .progress import Clock
 from .report import REPORT_VERSION, describe, of_the_file
 from .result import Trace
 from .roofline_report import roofline_section
-from .stepcosts import SUM_OF_TIMES, Total
+from .stepcosts import ESTIMATED, Total
 
 GAIN_NOTE = ("seconds of a place, its nodes one by one and its kernel timed in turns, as the machine was then, each "
              "finding data where the other left them; `predicted` and the costs of the trace sum up nodes timed alone, "
@@ -100,19 +100,21 @@ def _running_children() -> list[int]:
 
 def _predicted(original: Graph, winner: Finalist, improved: Improved, trace: Trace,
                context: Context) -> dict[str, Any] | None:
-    """What the search says of the winner; of one that is none of its own (`normalized`), what the trace says."""
+    """What the search says of the winner; of one that is none of its own (`normalized`), what the trace says. Sources
+    and estimates are those of the nodes that make up these sums: the search does not price the file as it is."""
     if winner.name == INPUT:
         return None
-    totals = {"before": Total(original, context.costs), "after": Total(winner.graph, context.costs)}
-    estimated = {name: total.estimated for name, total in totals.items()}
     if improved.predicted_input is not None and winner.predicted is not None:
-        return {"before": improved.predicted_input, "after": winner.predicted, "estimated": estimated,
-                "source": "/".join(sorted(totals["before"].sources | totals["after"].sources))}
-    priced = [step for step in trace.steps if step.get("cost_before") is not None]
-    if not priced:
-        return None
-    return {"before": priced[0]["cost_before"], "after": priced[-1]["cost_after"], "estimated": estimated,
-            "source": str(priced[-1]["cost_source"]).removeprefix(SUM_OF_TIMES)}
+        seconds, before = (improved.predicted_input, winner.predicted), improved.input_sources
+    else:
+        priced = [step for step in trace.steps if step.get("cost_before") is not None]
+        if not priced:
+            return None
+        seconds, before = (priced[0]["cost_before"], priced[-1]["cost_after"]), Total(original, context.costs).counts
+    after = Total(winner.graph, context.costs).counts
+    return {"before": seconds[0], "after": seconds[1],
+            "estimated": {"before": before[ESTIMATED], "after": after[ESTIMATED]},
+            "source": "/".join(sorted({*before, *after}))}
 
 
 def _measured(winner: Finalist, outcome: Outcome) -> dict[str, Any]:

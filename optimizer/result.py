@@ -184,6 +184,8 @@ def _inside(steps: Sequence[Mapping[str, Any]]) -> list[str]:
 def _change_text(step: Mapping[str, Any]) -> str:
     """Where the times of the nodes come from that a step changes, which may be better known than those of all."""
     source = step.get("change_source")
+    if not step.get("comparable", True):
+        return f"; not comparable, of its own nodes: {source}"
     return f"; of its own nodes: {source}" if source else ""
 
 

@@ -12,7 +12,7 @@ from graphs.ir import Graph
 from . import journal
 from .context import Context
 from .replay import Stored, rewrite_of
-from .stepcosts import SUM_OF_TIMES, Total, sources_of
+from .stepcosts import SUM_OF_TIMES, Total, changed
 from .steperrors import run_of
 
 
@@ -21,7 +21,8 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
     is where the trace starts.
 
     `cost_before` and `cost_after` are predicted seconds of the whole graph, of which `cost_source` says where they come
-    from; `change_source` says it of those nodes that the step took away or put in.
+    from; `change_source` says it of those nodes that the step took away or put in. `comparable` is False where one
+    side of those is measured and the other estimated, wholly or in part: the sums then differ by more than the step.
 
     `error` is `{"value", "absolute", "relative", "changed"}` of the value that moved most, or None where nothing could
     be compared. `absolute` is the largest difference of an element, `relative` its share of the largest element; both
@@ -44,7 +45,7 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
             old = total.prices()
             total.start(graph)
             new = total.prices()
-            step["change_source"] = sources_of([*(old - new), *(new - old)])
+            step.update(changed(old, new).to_dict())
         else:
             patch, rewriter, made = rewrite_of(step, stored).patch, total.rewriter, dict[str, Any]()
             if run is not None:
@@ -53,7 +54,7 @@ def add_notes(graph: Graph, steps: Sequence[dict[str, Any]], context: Context) -
             if run is not None:
                 run.forget(name for node in rewriter.removed for name in node.outputs)
                 run.keep({renamed.get(name, name): value for name, value in made.items()})
-            step["change_source"] = total.price_changes()
+            step.update(total.price_changes().to_dict())
         after = total.seconds
         step["cost_before"], step["cost_after"] = before, after
         step["cost_source"] = SUM_OF_TIMES + "/".join(sorted({*sources, *total.sources}))
@@ -75,4 +76,4 @@ def add_fixing_cost(step: dict[str, Any], graph: Graph, fixed: Graph, later: Seq
     step["cost_before"] = before.seconds
     step["cost_after"] = later[0]["cost_before"] if later else after.seconds
     step["cost_source"] = SUM_OF_TIMES + "/".join(sorted(before.sources | after.sources))
-    step["change_source"], step["error"] = sources_of([*(old - new), *(new - old)]), None
+    step.update(changed(old, new).to_dict(), error=None)

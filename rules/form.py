@@ -12,20 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphs.axes import from_front
 from graphs.dims import DimLike, Expr
 from graphs.operators import RUNTIME, find
 from graphs.types import Shape, TensorType
 
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-# operator -> attributes that hold an axis or axes counted on the first input / on the output
-_AXES = {
-    "Softmax": "axis", "LogSoftmax": "axis", "Hardmax": "axis", "Concat": "axis", "Split": "axis", "Gather": "axis",
-    "GatherElements": "axis", "ScatterElements": "axis", "ArgMax": "axis", "ArgMin": "axis", "TopK": "axis",
-    "LayerNormalization": "axis", "RMSNormalization": "axis", "Slice": "axes", "LpNormalization": "axis",
-    "ReduceSum": "axes", "ReduceMean": "axes", "ReduceMax": "axes", "ReduceMin": "axes", "ReduceProd": "axes",
-    "ReduceL1": "axes", "ReduceL2": "axes", "ReduceLogSum": "axes", "ReduceLogSumExp": "axes",
-    "ReduceSumSquare": "axes",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,55 +38,7 @@ def to_form(op: str, domain: str, attrs: Mapping[str, Any], inputs: Sequence[Ten
         return Form("Reshape", "", {"shape": output.shape}, (0,))
     if domain == "" and op == "Expand" and output is not None and output.is_known:
         return Form("Expand", "", {"shape": output.shape}, (0,))
-    first = inputs[0] if inputs else None
-    fixed = dict(attrs)
-    if domain == "" and first is not None and first.rank is not None:
-        rank = first.rank
-        name = _AXES.get(op)
-        if op == "Transpose" and fixed.get("perm") is None:
-            fixed["perm"] = tuple(reversed(range(rank)))
-        elif name == "axis" and isinstance(fixed.get(name), int):
-            fixed[name] = fixed[name] % rank if rank else 0
-        elif name == "axes" and op.startswith("Reduce"):
-            fixed.update(_reduction_axes(fixed, rank))
-        elif op == "Slice" and fixed.get("starts") is not RUNTIME:
-            fixed.update(_slice(fixed, first))
-    return Form(op, domain, fixed, args)
-
-
-def _reduction_axes(attrs: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    axes = attrs.get("axes")
-    if axes is RUNTIME:
-        return {}
-    if not axes:  # None or empty: all axes, unless it means none
-        if attrs.get("noop_with_empty_axes"):
-            return {"axes": ()}
-        return {"axes": tuple(range(rank)), "noop_with_empty_axes": 0}
-    return {"axes": tuple(sorted({axis % rank for axis in axes})) if rank else (), "noop_with_empty_axes": 0}
-
-
-def _slice(attrs: Mapping[str, Any], source: TensorType) -> dict[str, Any]:
-    """Sorted axes and explicit steps; ends that reach past a static end become that end."""
-    starts, ends = attrs["starts"], attrs["ends"]
-    axes = attrs.get("axes")
-    steps = attrs.get("steps")
-    if any(value is RUNTIME for value in (starts, ends, axes, steps)):
-        return {}
-    rank = len(source.shape or ())
-    axes = tuple(range(len(starts))) if axes is None else tuple(axis % rank for axis in axes)
-    steps = (1,) * len(starts) if steps is None else tuple(steps)
-    rows = sorted(zip(axes, starts, ends, steps, strict=True))
-    fixed = []
-    for axis, start, end, step in rows:
-        size = source.shape[axis] if source.shape is not None else None
-        if isinstance(size, int) and step > 0:
-            start = min(max(start + size if start < 0 else start, 0), size)
-            end = min(max(end + size if end < 0 else end, start), size)
-        elif step > 0 and end >= 2**31 - 1:
-            end = 2**63 - 1
-        fixed.append((axis, start, end, step))
-    keys = ("axes", "starts", "ends", "steps")
-    return {key: tuple(row[index] for row in fixed) for index, key in enumerate(keys)}
+    return Form(op, domain, from_front(op, domain, attrs, inputs[0] if inputs else None), args)
 
 
 @dataclass(frozen=True, slots=True)

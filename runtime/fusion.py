@@ -188,7 +188,7 @@ def signature(body: Graph) -> str:
 
 
 def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
-    """A copy of the graph with a Fused node for each group; nodes that nothing needs any more are gone.
+    """A copy of the graph with a Fused node for each group; nodes and constants that nothing needs any more are gone.
 
     Raises InvalidModel where groups of several outputs need each other.
     """
@@ -216,6 +216,8 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
             needed.update(node.uses)
             kept.append(node)
     made.nodes = kept[::-1]
+    gone = {name for node in graph.nodes for name in node.uses} - needed  # those are in bodies now
+    made.constants = {name: value for name, value in made.constants.items() if name not in gone}
     return made
 
 

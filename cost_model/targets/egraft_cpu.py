@@ -1,4 +1,4 @@
-"""egraft's own executor on the CPU: NumPy and its BLAS."""
+"""egraft's own engine on the CPU: generated C for Fused nodes, NumPy kernels and BLAS for others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base import Feeds, MeasuredTarget, Runner, Unsupported, is_view, view_key
 
 
 class EgraftCpu(MeasuredTarget):
-    """egraft's executor on the CPU: NumPy kernels and BLAS."""
+    """egraft's engine on the CPU: Fused nodes as generated C, others by NumPy kernels and BLAS."""
 
     name = "egraft:cpu"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from graphs.dtypes import is_float
 from graphs.ir import Graph, Node
 from graphs.operators import find
-from graphs.types import TensorType
+from graphs.types import Shape, TensorType
 from runtime.codegen.c.recurrent import is_recurrent
 
 _NORMS = {"LayerNormalization": "LayerNorm", "RMSNormalization": "RMSNorm", "SimplifiedLayerNormalization": "RMSNorm",
@@ -14,6 +15,7 @@ _NORMS = {"LayerNormalization": "LayerNorm", "RMSNormalization": "RMSNorm", "Sim
           "InstanceNormalization": "InstanceNorm"}
 _WINDOWS = {"MaxPool": "pooling", "AveragePool": "pooling", "LpPool": "pooling", "Resize": "resize",
             "Upsample": "resize"}
+_PASSED = frozenset({"Add", "Sub", "Mul", "Div", "Where", "Cast", "Dropout", "Identity"})  # see `_Body.near`
 _GATES = frozenset({"Sigmoid", "Swish", "SiLU"})
 
 
@@ -27,8 +29,8 @@ def label_of(body: Graph) -> str:
     reducing = [_WINDOWS.get(node.op, "reduction") for node in body.nodes if _is_reduction(node)]
     if reducing:
         return " + ".join(dict.fromkeys(reducing)) + several
-    work = [node for node in body.nodes if not _is_movement(node)]
-    return ("pointwise chain" if len(work) > 1 else "pointwise") + several
+    work = sum(not _is_movement(node) for node in body.nodes)
+    return ("pointwise chain" if work > 1 else "pointwise" if work else "movement") + several
 
 
 class _Body:
@@ -60,10 +62,23 @@ class _Body:
         """The nodes of these operators."""
         return [node for node in self.graph.nodes if node.op in ops]
 
-    def is_full(self, name: str) -> bool:
-        """A value with as many elements as the result."""
-        whole, type_ = (self.graph.type_of(each) for each in (self.graph.outputs[0], name))
-        return isinstance(whole, TensorType) and isinstance(type_, TensorType) and whole.elements == type_.elements
+    def shape(self, name: str) -> Shape | None:
+        """The shape of a value, None where it is not known."""
+        type_ = self.graph.type_of(name)
+        return type_.shape if isinstance(type_, TensorType) else None
+
+    def near(self, name: str) -> list[Node]:
+        """The nodes above a value that only move its elements, or change each by adding, scaling or choosing."""
+        found: dict[int, Node] = {}
+        waiting = [name]
+        while waiting:
+            node = self.makers.get(waiting.pop(0))
+            if node is None or id(node) in found or not (node.op in _PASSED or _is_movement(node)):
+                continue
+            found[id(node)] = node
+            whole = self.shape(node.outputs[0])
+            waiting += [each for each in node.inputs if each and (node.op not in _PASSED or self.shape(each) == whole)]
+        return list(found.values())
 
 
 def _softmax(seen: _Body) -> str:
@@ -73,14 +88,25 @@ def _softmax(seen: _Body) -> str:
     roots = seen.of("Softmax", "LogSoftmax") or (seen.of("ReduceMax") if reduced else [])
     if not roots:
         return ""
-    before = seen.above(roots[0].inputs[0])
+    before = seen.near(roots[0].inputs[0])
+    factors = [name for node in seen.of("MatMul") if any(node.outputs[0] in each.inputs for each in [*before, roots[0]])
+               for name in node.inputs]
     scaled = any(node.op in ("Mul", "Div") and any(seen.splat(name) is not None for name in node.inputs)
-                 for node in before)
-    masked = any(node.op == "Where" or (node.op in ("Add", "Sub") and not any(
-        seen.splat(name) is not None for name in node.inputs)) for node in before)
+                 for node in [*before, *(each for name in factors for each in seen.near(name))])
+    masked = any(node.op == "Where" or _is_mask(seen, node) for node in before)
     name = "log-softmax" if roots[0].op == "LogSoftmax" else "softmax"
     extras = [word for word, there in (("scale", scaled), ("mask", masked)) if there]
     return f"{name} with {' and '.join(extras)}" if extras else name
+
+
+def _is_mask(seen: _Body, node: Node) -> bool:
+    """Is something added that is the same along an axis of the scores? What has one axis is a bias, and what has as
+    many elements as they have may be anything."""
+    whole = seen.shape(node.outputs[0])
+    shapes = [seen.shape(name) for name in node.inputs]
+    return node.op in ("Add", "Sub") and whole in shapes and any(
+        shape is not None and shape != whole and len(shape) > 1 and any(size != 1 for size in shape)
+        for shape in shapes)
 
 
 def _norm(seen: _Body) -> str:
@@ -98,8 +124,9 @@ def _norm(seen: _Body) -> str:
 
 
 def _with_residual(seen: _Body, name: str, value: str) -> str:
-    added = any(node.op == "Add" and all(each not in seen.graph.constants and seen.is_full(each)
-                                         for each in node.inputs) for node in seen.above(value))
+    added = any(node.op == "Add" and all(
+        each not in seen.graph.constants and seen.shape(each) == seen.shape(node.outputs[0]) is not None
+        for each in node.inputs) for node in seen.near(value))
     return f"residual + {name}" if added else name
 
 
@@ -168,8 +195,15 @@ def _recurrent(seen: _Body) -> str:
 
 
 def _embedding(seen: _Body) -> str:
-    tables = any(node.inputs[0] in seen.graph.inputs for node in seen.of("Gather"))
+    tables = any(_is_table(seen, node.inputs[0]) and node.attrs.get("axis") in (0, -2)
+                 and node.inputs[1] not in seen.graph.constants for node in seen.of("Gather"))
     return "embedding" if tables and not _loss(seen) else ""
+
+
+def _is_table(seen: _Body, name: str) -> bool:
+    """Rows of numbers, which an embedding looks up; no list of sizes."""
+    type_ = seen.graph.type_of(name)
+    return name in seen.graph.inputs and isinstance(type_, TensorType) and type_.rank == 2 and is_float(type_.dtype)
 
 
 def _loss(seen: _Body) -> str:

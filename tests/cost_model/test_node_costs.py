@@ -60,6 +60,34 @@ def test_small_constants_count_by_content() -> None:
     assert key(2.0) != key(3.0)
 
 
+@pytest.mark.parametrize(("one", "other"), [
+    ("ReduceMean(x, axes=[-1])", "ReduceMean(x, axes=[2])"), ("ReduceSum(x)", "ReduceSum(x, axes=[1, -1, 0])"),
+    ("Softmax(x)", "Softmax(x, axis=2)"), ("Gather(x, i, axis=-3)", "Gather(x, i)"),
+    ("Concat(x, x, axis=-2)", "Concat(x, x, axis=1)"), ("LayerNormalization(x, w)", "LayerNormalization(x, w, axis=2)"),
+    ("Transpose(x)", "Transpose(x, perm=[2, 1, 0])"),
+    ("Slice(x, starts=[1], ends=[9223372036854775807], axes=[-1])", "Slice(x, starts=[-3], ends=[4], axes=[2])"),
+    ("Add(w, x)", "Add(x, w)"),
+])  # fmt: skip
+def test_the_same_operation_has_one_signature_however_it_is_spelled(one: str, other: str) -> None:
+    def key(node: str) -> str:
+        graph = small('graph "g" opset 18 (x: float32[2, 3, n], i: int64[1]) -> (y) { '
+                      f"w = constant float32[4] [1, 2, 3, 5] y = {node} }}")
+        infer(graph)
+        return node_key(spec_of(graph, graph.nodes[0], {"n": 4}), 1)
+
+    assert key(one) == key(other)
+
+
+def test_another_operation_has_another_signature() -> None:
+    text = 'graph "g" opset {} (x: float32[2, 4], w: float32[4]) -> (y) {{ y = {} }}'
+    nodes = [(11, "Softmax(x, axis=0, flatten=1)"), (11, "Softmax(x, axis=1, flatten=1)"), (18, "Sub(w, x)"),
+             (18, "Sub(x, w)"), (18, "ReduceSum(x)"), (18, "ReduceSum(x, axes=[-1])")]
+    graphs = [small(text.format(*each)) for each in nodes]
+    for graph in graphs:
+        infer(graph)
+    assert len({node_key(spec_of(graph, graph.nodes[0], {}), 1) for graph in graphs}) == len(nodes)
+
+
 def test_absent_inputs_at_the_end_are_no_inputs() -> None:
     value = NodeInput(WEIGHT)
     long, short = (NodeSpec("Clip", "", {}, inputs, 1, 17) for inputs in ((value, ABSENT, ABSENT), (value,)))

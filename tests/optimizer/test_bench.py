@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from graphs import save
+from graphs.inference import infer
 from graphs.text import parse_graph
 from optimizer.command_line import main
+from runtime.fusion import Group, as_functions, fuse
 
 Output = pytest.CaptureFixture[str]
 FAST = ["--target", "egraft:cpu", "--threads", "1", "--seconds", "0.05"]
@@ -42,6 +45,22 @@ def test_median_spread_samples_load_and_roofline(models: list[str], tmp_path: Pa
     shown = capsys.readouterr().out
     for text in ("egraft:cpu", "median", "load", "achieved", "n=8", "in turns, against the first", *models):
         assert text in shown
+
+
+def test_functions_that_are_fused_nodes_count_as_kernels_where_they_run_as_such(tmp_path: Path) -> None:
+    """Mul and Exp of 4000 bytes as one kernel: one launch, what lies between is not moved. And no constant is left in
+    the file that only the function reads."""
+    graph = parse_graph('graph "f" opset 18 (x: float32[1000]) -> (y) { '
+                        "v = constant float32[] 2 t = Mul(x, v) y = Exp(t) }")
+    infer(graph)
+    save(as_functions(fuse(graph, [Group((0, 1), "y")])), tmp_path / "f.onnx")
+    assert not onnx.load(tmp_path / "f.onnx").graph.initializer
+    for target, launches, moved in (("egraft:cpu", 1, 8000), ("onnxruntime:cpu", 2, 16004)):
+        out = tmp_path / "b.json"
+        assert main(["bench", str(tmp_path / "f.onnx"), "--target", target, "--threads", "1", "--seconds", "0.05",
+                     "--json", str(out), "--timings", str(tmp_path / "t.db")]) == 0
+        work = json.loads(out.read_text())["models"][0]["roofline"]
+        assert work["launches"] == launches and abs(work["traffic_bytes"] - moved) <= 8
 
 
 @pytest.mark.parametrize(("words", "code", "text"), [

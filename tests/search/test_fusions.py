@@ -311,6 +311,22 @@ def body(text: str, nodes: int | None = None) -> Graph:
 @pytest.mark.parametrize(("label", "text"), [
     ("softmax with scale and mask", "(q: float32[2, 4, 8, 8], m: float32[2, 1, 1, 8]) -> (y) {"
      "k = constant float32[] 8.0 t = Div(q, k) c = Add(t, m) y = Softmax(c, axis=-1) }"),
+    ("softmax with mask", "(q: float32[2, 4, 8, 8], m: bool[1, 1, 8, 8]) -> (y) { l = constant float32[] -1e9 "
+     "c = Where(m, q, l) y = Softmax(c, axis=-1) }"),
+    ("product + softmax with scale and mask", "(q: float32[2, 4, 8, 8], k: float32[2, 4, 8, 8], "
+     "m: float32[2, 1, 1, 8]) -> (y) { h = constant float32[] 0.5 s = Mul(q, h) p = MatMul(s, k) c = Add(m, p) "
+     "y = Softmax(c, axis=-1) }"),
+    ("product + softmax + LayerNorm", "(x: float32[1, 8], w: float32[8, 8], b: float32[8], s: float32[8]) -> (y) "
+     "{ p = MatMul(x, w) a = Add(p, b) n = LayerNormalization(a, s, , axis=-1) y = Softmax(n, axis=-1) }"),
+    ("product + softmax", "(x: float32[4, 8], w: float32[8, 8], b: float32[8]) -> (y) "
+     "{ p = MatMul(x, w) a = Add(p, b) y = Softmax(a, axis=-1) }"),
+    ("product + residual + LayerNorm", "(x: float32[4, 8], w: float32[8, 8], b: float32[8], r: float32[4, 8], "
+     "s: float32[8]) -> (y) { p = MatMul(x, w) a = Add(p, b) t = Add(r, a) y = LayerNormalization(t, s, , axis=-1) }"),
+    ("product + LayerNorm", "(x: float32[4, 8], z: float32[4, 8], w: float32[8, 8], s: float32[8]) -> (y) "
+     "{ a = Add(x, z) p = MatMul(a, w) y = LayerNormalization(p, s, , axis=-1) }"),
+    ("embedding", "(t: float32[9, 8], i: int64[2, 4], p: float32[4, 8]) -> (y) { e = Gather(t, i) y = Add(e, p) }"),
+    ("movement", "(s: int64[4], i: int64[1], j: int64[1], k: int64[1]) -> (y) { a = Gather(s, i) b = Gather(s, j) "
+     "y = Concat(a, b, k, axis=0) }"),
     ("softmax", "(q: float32[4, 8]) -> (y) { m = ReduceMax(q, axes=[-1]) d = Sub(q, m) e = Exp(d) "
      "s = ReduceSum(e, axes=[-1]) y = Div(e, s) }"),
     ("residual + LayerNorm", "(a: float32[4, 8], b: float32[4, 8], s: float32[8]) -> (y) "
