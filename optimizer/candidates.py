@@ -40,5 +40,5 @@ class Improved:
     not_used: list[dict[str, Any]] = field(default_factory=list)
     statistics: dict[str, Any] = field(default_factory=dict)
     predicted_input: float | None = None
-    input_sources: Counter[str] = field(default_factory=Counter)  # of the node times in that sum, by their source
+    input_sources: Counter[str] = field(default_factory=Counter)  # of its node times: how many come from where
     fusions: dict[str, Any] = field(default_factory=dict)  # what was tried, where the target takes fusions

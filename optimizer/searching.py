@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from . import meanwhile
 from .candidates import Candidate, Improved
 from .context import Context
 from .progress import Clock
+from .stepcosts import Total
 from .together import learn
 
 # Ties between forms of equal time go to the one with fewer nodes.
@@ -100,16 +100,6 @@ class Prices:
         """The node's cost with its source."""
         spec = self.spec(enode)
         return self.costs.cost_of(spec)
-
-    def source(self, enode: ENode) -> Cost | None:
-        """The cost that an e-node's price is made of, None where it has none."""
-        if enode.kind not in ("op", "opaque") or enode.cls in self.saturated.constant:
-            return None
-        if enode.kind == "op" and not isinstance(enode.spelling, str):
-            return self.cost(enode)
-        if enode.origin is None or enode.domain == REGION:
-            return None
-        return self.costs.node_in(self.saturated.graph, self.saturated.graph.nodes[enode.origin])
 
     def signature(self, enode: ENode) -> str:
         """The key that the cost is filed under."""
@@ -213,8 +203,8 @@ def tell(improved: Improved, saturated: Saturated, selections: Mapping[str, extr
     _report_conflicts(saturated, context)
     improved.statistics = {"stop": saturated.stop, **_plain(saturated.statistics)}
     improved.refusals = _refusals(saturated, selections)
-    incumbent = extract.incumbent(saturated, prices)
-    improved.predicted_input, improved.input_sources = total(incumbent, prices), sources(incumbent, prices)
+    improved.predicted_input = total(extract.incumbent(saturated, prices), prices)
+    improved.input_sources = Total(saturated.graph, context.costs).counts
     improved.not_used = _not_used(saturated, selections, prices)
 
 
@@ -225,16 +215,6 @@ def total(selection: extract.Selection, prices: Prices) -> float:
                 for enode in selection.choice.values())
     joined = [tile for tile in prices.tiles if not tile.fused]
     return max(0.0, alone - saved(selection.choice, prices.saturated.outputs, joined))
-
-
-def sources(selection: extract.Selection, prices: Prices) -> Counter[str]:
-    """How many of the node times that `total` adds up come from where."""
-    found: Counter[str] = Counter()
-    for enode in selection.choice.values():
-        cost = prices.source(enode)
-        if cost is not None and 0 < cost.seconds < math.inf:
-            found[cost.source] += 1
-    return found
 
 
 def select(saturated: Saturated, prices: Prices, context: Context, enter: Callable[[str], None],
