@@ -70,7 +70,8 @@ class Expr:
         self._hash = hash(terms)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Expr) and self.terms == other.terms
+        # What shares parts is as large as a tree as it is deep: nothing is looked into that differs already.
+        return self is other or (isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms)
 
     def __hash__(self) -> int:
         return self._hash
