@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import numpy as np
 
@@ -101,7 +100,6 @@ def size_of(dim: DimLike, sizes: Mapping[str, int]) -> int:
     return max(0, DATA_DEPENDENT if found is None else found)
 
 
-@lru_cache(maxsize=1 << 14)  # sizes are made of each other: the same parts come again and again
 def _without_data(dim: DimLike) -> DimLike:
     """The dimension with each size that data decide replaced by the stated default."""
     if not isinstance(dim, Expr):

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from .errors import ParseError
 
@@ -70,7 +70,7 @@ class Expr:
         self._hash = hash(terms)
 
     def __eq__(self, other: object) -> bool:
-        # What shares parts is as large as a tree as it is deep: nothing is looked into that differs already.
+        # Parts are shared, so that written out one may be far larger than in memory: hashes tell most of them apart.
         return self is other or (isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms)
 
     def __hash__(self) -> int:
@@ -304,7 +304,22 @@ def broadcast(a: DimLike, b: DimLike) -> DimLike | None:
         return b
     if _is_cut_of(b, a):
         return a
-    return call("broadcast", *sorted((a, b), key=str))
+    # A size that is in it already adds nothing: else each layer of a network would stand twice in the next one.
+    parts, others = _broadcast_parts(a), _broadcast_parts(b)
+    if parts >= others:
+        return a
+    if parts <= others:
+        return b
+    first, *rest = sorted(parts | others, key=str)
+    return reduce(lambda one, other: call("broadcast", one, other), rest, first)
+
+
+def _broadcast_parts(dim: DimLike) -> set[DimLike]:
+    """The sizes of which a dimension is the common one, in whatever order they came together; itself of any other."""
+    match dim.terms if isinstance(dim, Expr) else ():
+        case (((Call(function="broadcast", args=args),), 1),):
+            return set().union(*map(_broadcast_parts, args))
+    return {dim}
 
 
 def _is_cut_of(a: DimLike, b: DimLike) -> bool:
