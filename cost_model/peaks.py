@@ -1,6 +1,4 @@
-"""What a CPU reaches at best, measured with NumPy: multiplying matrices, moving data in cache and in
-memory.
-"""
+"""What a CPU reaches at best, measured with NumPy: multiplying matrices, moving data in cache and in memory."""
 
 from __future__ import annotations
 

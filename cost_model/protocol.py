@@ -280,6 +280,7 @@ class _Contest:
     last: str = ""  # what ran last
     alone: bool = True  # no other thread of this process has work of its own
     waited: float = 0.0  # seconds, which are none of the budget
+    paused: bool = False  # something had to wait: from then on every short run is warmed up, whoever ran before it
 
     def passed(self) -> float:
         return self.clocks.wall() - self.started - self.waited
@@ -305,19 +306,20 @@ class _Contest:
             if other is not None:
                 self.runners[other]()
         self.last = name
+        self.rest()
         known = next((each.wall for each in reversed(self.samples[name]) if each is not None), 0.0)
-        if self.rest() and known < SHORT:  # its own threads sleep now, as those of a caller in a loop do not
+        if self.paused and known < SHORT:  # its own threads may sleep now, as those of a caller in a loop do not
             self.runners[name]()
 
-    def rest(self) -> bool:
-        """With several threads, those of what ran before rest before the next is timed. Whether they had to."""
+    def rest(self) -> None:
+        """With several threads, those of what ran before rest before the next is timed."""
         if self.threads < 2 or not self.alone:
-            return False
+            return
         start = self.clocks.wall()
         waited = wait_until_others_rest()
         self.waited += self.clocks.wall() - start
         self.alone = waited is not None
-        return bool(waited)
+        self.paused |= bool(waited)
 
     def round(self) -> None:
         first: dict[str, Sample] = {}

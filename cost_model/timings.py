@@ -131,10 +131,10 @@ class Timings:
         return record
 
     def add(self, key: str, target: str, fingerprint: Fingerprint, kind: Kind, samples: Iterable[float], median: float,
-            note: dict[str, Any] | None = None, replace_failed: bool = False) -> Record:
+            note: dict[str, Any] | None = None, gives_way: Callable[[Record], bool] | None = None) -> Record:
         """Store a new measurement made now by this version of egraft; answers the record in force.
 
-        `replace_failed`: a record that says that measuring had failed gives way.
+        `gives_way` says whether a record that is there is replaced; without it none is.
         """
         kept = tuple(float(each) for each in samples)
         record = Record(
@@ -149,8 +149,9 @@ class Timings:
             own_version(),
             note or {},
         )
-        present = self.peek(key, target, fingerprint) if replace_failed else None
-        return self.put(record, fingerprint, replace=present is not None and present.failed)
+        present = None if gives_way is None else self.peek(key, target, fingerprint)
+        return self.put(record, fingerprint, replace=present is not None and gives_way is not None
+                        and gives_way(present))
 
     def records(self, target: str | None = None, kind: Kind | None = None) -> Iterator[Record]:
         """All records in the file (and those that could not be written), ordered by key; damaged ones are

@@ -388,12 +388,13 @@ def rules_command(name: str | None) -> int:
         return 0
     from .rule_text import describe_rule, other_steps
 
-    found = next((rule for rule in rules if rule.name == name), None)
-    meaning = other_steps().get(name)
-    if found is None and meaning is None:
+    found, meaning = next((rule for rule in rules if rule.name == name), None), other_steps().get(name)
+    if found is not None:
+        print(describe_rule(found))
+    elif meaning is not None:
+        print(f"{name} (a step of traces, no rule of the search)\n  {meaning}")
+    else:
         raise InvalidOption(f"rules {name}", "no rule has this name", "egraft rules lists them")
-    step = f"{name} (a step of traces, no rule of the search)\n  {meaning}"
-    print(step if found is None else describe_rule(found))
     return 0
 
 

@@ -15,7 +15,6 @@ from cost_model.costs import Cost
 from cost_model.roofline import graph_roofline
 from cost_model.signature import graph_digest
 from graphs.ir import Graph, is_fused
-from graphs.structure import drop_unused_constants
 from graphs.wording import counted
 from runtime.fusion import Group, fuse
 from search import ENode
@@ -31,7 +30,6 @@ from .finalists import NORMALIZED, numbered
 from .fusing_bodies import BodyFuser, InBodies, Key, Named, fuse_again, moved_bodies
 from .progress import Clock
 
-REGION, REGION_MEANING = "region", "All changes as one step: their order could not be rebuilt."
 RULE = "fuse"
 ALONE = "kernel"  # the same for one node, which is fused with nothing
 FUSED = ", fused"  # how names of fused finalists end
@@ -100,8 +98,10 @@ def fuse_candidates(normalized: Graph, improved: Improved, context: Context, clo
     if bodies is not None and bodies.explorer is not explorer:
         improved.fusions["on_host"] = bodies.explorer.report()
         bodies.explorer.close()
-    if explorer.trials.untried:
-        context.warn(f"kernels were not tried: {explorer.trials.untried}")
+    explorers = [explorer] if bodies is None else [explorer, bodies.explorer]
+    for reason in dict.fromkeys(each.trials.untried for each in explorers):
+        if reason:
+            context.warn(f"kernels were not tried: {reason}")
     explorer.close()
     clock.note(**explorer.counts)
 
@@ -109,7 +109,6 @@ def fuse_candidates(normalized: Graph, improved: Improved, context: Context, clo
 def _fused(each: Candidate, inside: InBodies, found: Discovery, normalized: Graph, improved: Improved,
            context: Context) -> Candidate:
     graph = found.graph
-    drop_unused_constants(graph)
     seconds = {group.output: fusion.fused for fusion, group in found.placed}
     for node in graph.nodes:
         if is_fused(node) and node.outputs[0] in seconds:
@@ -182,12 +181,10 @@ def _traced(each: Candidate, kinds: Sequence[_Kind], graph: Graph, normalized: G
                 after = moved_bodies(fuse_again(each.graph, within, exact), after, names)
             here = [_moved(each.graph, group, after, names) for group in kind.groups]
             after = fuse(after, [group for group in here if group is not None], exact)
-            drop_unused_constants(after)
             fused.append(_step(kind, present, after, context))
             present = after
         if not same_graph(present, graph):
-            step = journaling.step(REGION, REGION_MEANING, normalized, graph, [], context.options.precision)
-            return numbered([*improved.prefix, {**step, "region": True}])
+            return numbered([*improved.prefix, journaling.region(normalized, graph, context.options.precision)])
         return numbered([*rows, *fused])
 
     return steps

@@ -121,7 +121,6 @@ class BodyFuser:
     def _fault(self, body: Graph, groups: Sequence[Group]) -> str:
         """What is wrong with a nested graph with these groups fused, on inputs of its own."""
         made = fuse(body, groups, self.exact)
-        drop_unused_constants(made)
         return fault_alone(body, made, self.context) or unsteady_alone(made, self.context)
 
 

@@ -11,6 +11,7 @@ from . import journal
 from .normalize import Named, exactness
 
 FUSION = "fusion"  # the kind of steps that make Fused nodes
+REGION, REGION_MEANING = "region", "Several changes as one step: their order could not be rebuilt"
 SHOWN = 12  # lines of a step's before and after
 
 
@@ -44,6 +45,12 @@ def step(rule: str, meaning: str, before: Graph, after: Graph, places: list[str]
     return {"index": -1, "rule": rule, "exactness": exactness, "meaning": meaning, "where": places,
             "before": _short(removed), "after": _short(patch["add"] + _constants(patch)), "patch": patch,
             "kind": "normalize"}
+
+
+def region(before: Graph, after: Graph, exactness: str, reason: str = "") -> dict[str, Any]:
+    """All that lies between two versions of a graph as one step, and perhaps why."""
+    made = step(REGION, f"{REGION_MEANING}{reason}.", before, after, [], exactness)
+    return {**made, "region": True}
 
 
 def _constants(patch: dict[str, Any]) -> list[str]:

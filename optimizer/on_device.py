@@ -112,10 +112,12 @@ def same_bits(one: object, other: object) -> bool:
         return False
     if one.dtype.kind == "O":
         return np.array_equal(one, other)
-    parts = [(one.real, other.real), (one.imag, other.imag)] if one.dtype.kind == "c" else [(one, other)]
-    return one.tobytes() == other.tobytes() if one.dtype.kind not in "fc" else all(
-        np.array_equal(a, b, equal_nan=True) and np.array_equal(np.signbit(a) & (a == a), np.signbit(b) & (b == b))
-        for a, b in parts)
+    if one.dtype.kind == "c":
+        return same_bits(one.real, other.real) and same_bits(one.imag, other.imag)
+    if one.dtype.kind == "f":
+        return np.array_equal(one, other, equal_nan=True) and np.array_equal(np.signbit(one) & (one == one),
+                                                                             np.signbit(other) & (other == other))
+    return one.tobytes() == other.tobytes()
 
 
 def on_device(original: Graph, graph: Graph, found: Validation, context: Context) -> None:

@@ -19,7 +19,7 @@ from . import greedy, regions, searching
 from .bodies import improve_bodies, make_names_unique
 from .candidates import Improved
 from .context import Context
-from .journaling import Journal
+from .journaling import Journal, region
 from .normalize import GROWN, normalize, why_not_folded
 from .progress import Clock
 from .report import constant_bytes
@@ -118,10 +118,7 @@ def _traced(context: Context, normalized: Graph, built: Graph, finished: Graph, 
         else:
             rewrites = []
         if not same_graph(replayed, finished):
-            rewrites, tail = [], Journal()
-            tail.add("region", "The rewrites as one step: their order could not be rebuilt.", normalized, finished, [],
-                     "rounding")
-            tail.steps[0]["region"] = True
+            rewrites, tail = [], Journal([region(normalized, finished, "rounding")])
             replayed = finished
         middle = [{**row, "copy_of": row["copy_of"] + len(prefix)} if "copy_of" in row else row
                   for row in searching.rows(normalized, rewrites)]
@@ -192,7 +189,4 @@ def _body_rewrites(body: Graph, built: Graph, rewriting: Callable[[], list[Step]
         reason = ""
     if steps or same_graph(body, built):
         return searching.rows(body, steps)
-    whole = Journal()
-    whole.add("region", f"The rewrites as one step: their order could not be rebuilt{reason}.", body, built, [],
-              context.options.precision)
-    return whole.steps
+    return [region(body, built, context.options.precision, reason)]

@@ -23,12 +23,12 @@ def describe_rule(rule: Rule) -> str:
 
 def other_steps() -> dict[str, str]:
     """The steps of a trace that are no rules of the search: name -> what they do."""
-    from . import finalists, fusing, limiting, pipeline, rewriting, specialize
+    from . import finalists, fusing, journaling, limiting, pipeline, rewriting, specialize
     from .normalize import PASSES
 
     return {**{each.name: each.meaning for each in PASSES}, fusing.RULE: "Several nodes become one kernel, which was "
             "faster where it was measured (docs/fusions.md).", fusing.ALONE: "One node becomes a kernel, which was "
-            "faster where it was measured (docs/fusions.md).", fusing.REGION: fusing.REGION_MEANING,
+            "faster where it was measured (docs/fusions.md).", journaling.REGION: f"{journaling.REGION_MEANING}.",
             rewriting.BODIES: rewriting.BODIES_MEANING, limiting.RULE: limiting.MEANING,
             pipeline.UNPACK: pipeline.UNPACKED, finalists.FORGET: finalists.FORGET_MEANING,
             specialize.FIX: specialize.FIX_MEANING, specialize.PIECEWISE: specialize.PIECEWISE_MEANING}

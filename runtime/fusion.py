@@ -20,6 +20,7 @@ from graphs.constants import Constant
 from graphs.errors import ExecutionFailed
 from graphs.ir import FUSED_VERSION, Graph, Node, is_fused
 from graphs.operators import RUNTIME, find, is_pure
+from graphs.structure import drop_unused_constants
 from graphs.text import parse_graph, print_graph
 from graphs.types import TensorType, Type
 
@@ -216,8 +217,7 @@ def fuse(graph: Graph, groups: Iterable[Group], exact: bool = False) -> Graph:
             needed.update(node.uses)
             kept.append(node)
     made.nodes = kept[::-1]
-    gone = {name for node in graph.nodes for name in node.uses} - needed  # those are in bodies now
-    made.constants = {name: value for name, value in made.constants.items() if name not in gone}
+    drop_unused_constants(made)  # those of bodies are in them now
     return made
 
 

@@ -368,7 +368,7 @@ class MeasuredTarget(Target):
         except Exception as error:
             # Whatever a runtime raises for data that do not fit: recorded, and the node is estimated.
             note = {"failed": f"{type(error).__name__}: {error}"[:500]}
-        record = timings.add(key, self.name, self.fingerprint, kind, samples, median, note, replace_failed=True)
+        record = timings.add(key, self.name, self.fingerprint, kind, samples, median, note, lambda old: old.failed)
         return cost_from(record, "measured")
 
     def compare(

@@ -15,7 +15,7 @@ from cost_model.targets.cuda import EgraftCuda
 from cost_model.timings import Timings
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
-from runtime.codegen.c import plan_of, unavailable
+from runtime.codegen.c import REFUSED, plan_of, unavailable
 from runtime.fusion import signature
 
 from .apart import Apart, Trial, Try
@@ -24,7 +24,6 @@ from .gpu import kernel_text, measured_on
 from .measure import Measured, fingerprint, shapes_of
 
 CHILD = "search.fusions.gpu_child"
-_BY_COMPILER = "the C compiler refused it"
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,13 @@ class Trials:
 
     def record(self, body: Graph, exact: bool, threads: int, timings: Timings, found: Measured,
                samples: Sequence[float]) -> Measured:
-        """Store what came out; answers what is in force."""
+        """Store what came out; answers what is in force. What `recorded` does not believe gives way."""
         place, note = self.place(), {"unfused": found.unfused, "verdict": found.verdict, "note": found.note}
         assert isinstance(place, Fingerprint), "nothing is measured on another machine"
         if found.variant:
             note["variant"] = found.variant
-        stored = timings.add(self._key(body, exact, threads), self.target, place, "fusion", samples, found.fused, note)
+        stored = timings.add(self._key(body, exact, threads), self.target, place, "fusion", samples, found.fused, note,
+                             lambda old: _from_record(old) is None)
         return _from_record(stored) or found
 
     def _key(self, body: Graph, exact: bool, threads: int) -> str:
@@ -132,6 +132,6 @@ def _from_record(record: Record) -> Measured | None:
     unfused, verdict = note.get("unfused"), note.get("verdict")
     if not isinstance(unfused, int | float) or not 0 <= unfused < math.inf or not isinstance(verdict, str):
         return None
-    if verdict == "impossible" and _BY_COMPILER in str(note.get("note", "")):
+    if verdict == "impossible" and REFUSED in str(note.get("note", "")):
         return None
     return Measured(record.median, float(unfused), verdict, str(note.get("note", "")), str(note.get("variant", "")))

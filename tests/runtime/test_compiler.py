@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cost_model.timings import Timings
 from graphs.text import parse_graph
 from optimizer import optimize
 from runtime import Session
-from runtime.codegen.c import FusedKernel, compiler
+from runtime.codegen.c import REFUSED, FusedKernel, compiler
 from runtime.fusion import Group, fuse
+from search.fusions.measure import Measured
+from search.fusions.trials import trials_for
 
 
 @pytest.fixture
@@ -156,3 +159,17 @@ def test_a_compiler_that_answers_with_any_bytes_is_none(tmp_path: Path, monkeypa
     monkeypatch.setenv("CC", str(fake))
     compiler._compiler.cache_clear()
     assert compiler._trouble_with_cc() == f"$CC is {str(fake)!r}, and it does not answer as compilers do"
+
+
+def test_what_a_compiler_once_refused_gives_way_to_what_came_out(tmp_path: Path) -> None:
+    """Releases before wrote so after a full disk, and such a record would be tried again in every run."""
+    body, trials = parse_graph(CHAIN), trials_for("egraft:cpu")
+    bad, good = Measured(0.0, 1.0, "impossible", f"{REFUSED}: no space"), Measured(1.0, 2.0, "faster")
+    with Timings(tmp_path / "t.db") as timings:
+        trials.record(body, False, 1, timings, bad, [])
+        assert trials.recorded(body, False, 1, timings) is None
+        assert trials.record(body, False, 1, timings, good, [1.0]) == good
+        other = Measured(3.0, 4.0, "faster")
+        assert trials.record(body, False, 1, timings, other, [3.0]) == good
+    with Timings(tmp_path / "t.db") as timings:
+        assert trials.recorded(body, False, 1, timings) == good

@@ -5,6 +5,7 @@ import pytest
 
 from graphs.errors import InvalidInput
 from graphs.inference import infer
+from graphs.ir import Graph
 from graphs.text import parse_graph
 from runtime import Session
 from runtime.feeds import constraints, default_sizes, draw
@@ -180,21 +181,27 @@ def test_a_choice_at_the_end_of_bfloat16() -> None:
     assert float(draw(graph, 0)["x"]) < -3e38
 
 
-@pytest.mark.parametrize(("root", "least"), [
-    ("c = Cast(n, to=1)\n p = Pow(k, c)\n d = Sub(one, p)\n r = Sqrt(d)", 1),
-    ("a = Add(n, i)\n p = Pow(k, a)\n q = Unsqueeze(p, axes=[0])\n d = Sub(one, q)\n r = Log(d)", -2),
-    ("a = Sub(n, i)\n p = Pow(k, a)\n d = Sub(one, p)\n e = Identity(d)\n r = Sqrt(e)", 4),
-])
-def test_a_count_under_a_root_of_one_minus_its_power(root: str, least: int) -> None:
-    """How Adam corrects its means after n updates: 1 - 0.9^n has a root for n >= 0 only, and is 0 for n = 0."""
+def updated(root: str) -> Graph:
+    """A step of Adam from the mean `x` after `n` updates, with lines that lead to `d`, a divisor."""
     graph = parse_graph(f"""graph "g" opset 18 (n: int64[4], x: float32[4]) -> (y) {{
       k = constant float32[] 0.9
       one = constant float32[] 1
       i = constant int64[] 3
       {root}
-      y = Div(x, r)
+      y = Div(x, d)
     }}""")
     infer(graph)
+    return graph
+
+
+@pytest.mark.parametrize(("root", "least"), [
+    ("c = Cast(n, to=1)\n p = Pow(k, c)\n e = Sub(one, p)\n d = Sqrt(e)", 1),
+    ("a = Add(n, i)\n p = Pow(k, a)\n q = Unsqueeze(p, axes=[0])\n e = Sub(one, q)\n d = Log(e)", -2),
+    ("a = Sub(n, i)\n p = Pow(k, a)\n e = Sub(one, p)\n f = Identity(e)\n d = Sqrt(f)", 4),
+])
+def test_a_count_under_a_root_of_one_minus_its_power(root: str, least: int) -> None:
+    """How Adam corrects its means after n updates: 1 - 0.9^n has a root for n >= 0 only, and is 0 for n = 0."""
+    graph = updated(root)
     drawn = np.concatenate([draw(graph, seed)["n"] for seed in range(30)])
     assert drawn.min() == least and len(set(drawn)) > 9
     assert np.isfinite(Session(graph).run(draw(graph, 0))["y"]).all()
@@ -206,12 +213,6 @@ def test_a_count_under_a_root_of_one_minus_its_power(root: str, least: int) -> N
                                    "p = Pow(x, n)\n e = Sub(one, p)\n d = Sqrt(e)",
                                    "p = Pow(k, n)\n e = Sub(p, one)\n d = Sqrt(e)"])
 def test_exponents_that_may_be_negative_are_drawn_so(power: str) -> None:
-    graph = parse_graph(f"""graph "g" opset 18 (n: int64[4], x: float32[4]) -> (y) {{
-      k = constant float32[] 0.9
-      one = constant float32[] 1
-      {power}
-      y = Mul(x, d)
-    }}""")
-    infer(graph)
+    graph = updated(power)
     assert "n" not in constraints(graph)
     assert np.concatenate([draw(graph, seed)["n"] for seed in range(30)]).min() < 0

@@ -31,6 +31,7 @@ FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapp
 _TESTED = "int main(void) { return 0; }\n"
 SECONDS = 60  # a compiler that takes longer for one kernel hangs
 MOST_TEXT = 2000
+REFUSED = "the C compiler refused it"
 # What compilers say of a text; else it was the linker, a full disk, the end of memory: that says nothing of the text.
 _REFUSED = re.compile(r"^<stdin>:\d+:(\d+:)? (fatal )?error: ", re.MULTILINE)
 _failed: dict[str, str] = {}  # what was not made in this process, and why: nothing is tried twice
@@ -187,11 +188,12 @@ def library(name: str, source: str, *more: str) -> ctypes.CDLL:
 
     def make(target: Path) -> None:
         command = [*program, *flags, "-x", "c", "-", "-o", str(target), "-lm"]
-        done = subprocess.run(command, input=source, text=True, errors="replace", capture_output=True, timeout=SECONDS)
+        done = subprocess.run(command, input=source, text=True, errors="replace", capture_output=True, timeout=SECONDS,
+                              env={**os.environ, "LC_ALL": "C"})  # it says "error" in English
         if not done.returncode:
             return
         if _REFUSED.search(done.stderr):
-            raise ExecutionFailed(f"kernel {name!r}", f"the C compiler refused it: {done.stderr[:MOST_TEXT]}",
+            raise ExecutionFailed(f"kernel {name!r}", f"{REFUSED}: {done.stderr[:MOST_TEXT]}",
                                   "report this as a defect of egraft")
         raise OSError(f"the C compiler failed (status {done.returncode}): {done.stderr.strip()[-MOST_TEXT:]}")
 
