@@ -121,7 +121,7 @@ class Stretch:
         record = notes.record()
         peak = notes.peak()
         limit = peak + max(int(MOST_WASTED * peak), LEAST_WASTED - peak // 14)
-        if self.whole or record.arena + sum(record.made) + notes.held() <= limit:
+        if self.whole or record.size + notes.held() <= limit:
             self.records[key] = record
         else:
             ends = notes.cuts(limit)

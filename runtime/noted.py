@@ -21,7 +21,7 @@ from .codegen.c import FusedKernel
 from .codegen.c.fused import Call, copying
 from .codegen.c.launch import address_of, at, first_line, workspace
 from .codegen.c.native import engine
-from .program import SOLE, Environment, owners, references
+from .program import GROWTH, SOLE, Environment, owners, references
 from .settled import MOST_BYTES
 
 PLAIN, FUSED, SETTLED, VIEW, LONE = range(5)  # what a step is; LONE: a node that is a kernel among others
@@ -119,6 +119,11 @@ class Record:
     keeps: list[Any]
     given: list[Given] = field(default_factory=list)
     otherwise: Record | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes that a run takes."""
+        return self.arena + sum(self.made)
 
     def run(self, env: Environment, data: Sequence[np.ndarray]) -> bool:
         """False where an index was outside of its axis: nothing is to be used then."""
@@ -256,7 +261,7 @@ class Notes:
         if indexed or not self.given:  # where an index is outside, the steps are run again one by one
             return found
         again = self._recorded(indexed, self.given)
-        return replace(again, otherwise=found) if again.arena < found.arena else found
+        return replace(again, otherwise=found) if again.size < found.size else found
 
     def _keep_what_is_left(self) -> None:
         """What came in lasts where a view of it, made in the stretch, does."""
@@ -271,7 +276,8 @@ class Notes:
         outliving = list(dict.fromkeys(self.places[slot][1] for slot in left if self.places[slot][0] == "made"))
         first = _FIRST + len(self.stretch.data)  # of what outlives the stretch, among the arguments
         where = {number: (first + position, 0) for position, number in enumerate(outliving)}
-        inside, arena = self._placed(first, outliving, given)
+        inside, arena, sizes = min((self._placed(first, outliving, given, grown) for grown in (False, True)),
+                                   key=lambda each: each[1] + sum(each[2]))
         where |= inside
 
         def found(place: Place) -> tuple[int, int]:
@@ -290,24 +296,30 @@ class Notes:
         wanted = {*left, *(slot for step in views for slot in step.reads)} - self.stretch.constants
         fixed = [(slot, value) for slot, value in self.kept.items() if slot in wanted]
         return Record(array("q", [word for each in made for word in each.words]), len(made),
-                      [self.spans[number].size for number in outliving], arena, indexed, values, fixed,
+                      sizes, arena, indexed, values, fixed,
                       [step.run for step in views],
                       [*self.kept.values(), *self.known, *(call for call, _, _ in self.calls), *made],
                       [*given.values()])
 
-    def _placed(self, first: int, outliving: Sequence[int],
-                given: Mapping[int, Given]) -> tuple[dict[int, tuple[int, int]], int]:
-        """The argument and the bytes into it of what does not outlive the stretch, and the size of the arena."""
+    def _placed(self, first: int, outliving: Sequence[int], given: Mapping[int, Given],
+                grown: bool) -> tuple[dict[int, tuple[int, int]], int, list[int]]:
+        """The argument and the bytes into it of what does not outlive the stretch, the size of the arena, and those of
+        what outlives it: `grown` ones may be a little larger than they have to be, so that more lies in them."""
         rest = [number for number in range(len(self.spans)) if number not in set(outliving)]
         spans, end = [self.spans[number] for number in rest], len(self.stretch.steps)
-        regions = [Region(self.spans[number].size, 0, self.spans[number].first - 1) for number in outliving]
+        sizes = [self.spans[number].size for number in outliving]
+        regions = [Region(size + size // GROWTH * grown, 0, self.spans[number].first - 1)
+                   for number, size in zip(outliving, sizes)]
         regions += [Region(each.size, self.dying[key].last + 1, end) for key, each in given.items()]
         memory = {number for _, _, number in self.calls}  # of kernels, which begins at a line: what is given may not
         inside = in_regions(regions, spans, [len(outliving) if number in memory else len(regions) for number in rest])
+        for index, (region, offset) in inside.items():
+            if region < len(outliving):
+                sizes[region] = max(sizes[region], offset + spans[index].size)
         where = {rest[index]: (first + region, offset) for index, (region, offset) in inside.items()}
         others = [number for number in rest if number not in where]
         offsets, arena = arrange([self.spans[number] for number in others])
-        return where | {number: (_ARENA, offset) for number, offset in zip(others, offsets)}, arena
+        return where | {number: (_ARENA, offset) for number, offset in zip(others, offsets)}, arena, sizes
 
     def peak(self) -> int:
         """Bytes that are needed at one time at most."""

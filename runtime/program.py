@@ -29,6 +29,7 @@ Environment = list[Any]
 Step = Callable[[Environment], None]
 ABSENT = 0  # the slot that always holds None
 LINE = 64  # bytes
+GROWTH = 16  # the part of it that memory of a result may be larger, so that more lies in it before
 
 IN_PLACE_BYTES = 32768  # below this an allocation costs less than finding out whether the operand is free
 IN_PLACE: dict[str, np.ufunc] = {
@@ -354,8 +355,9 @@ def _is_sole(value: np.ndarray) -> bool:
     base = value.base
     if base is None:
         return True
-    # Memory of the engine begins at a line of the cache somewhere in its array.
-    whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes <= value.nbytes + LINE
+    # Memory of the engine begins at a line of the cache somewhere in its array, and may be a little larger.
+    most = value.nbytes + value.nbytes // GROWTH + LINE
+    whole = isinstance(base, np.ndarray) and base.base is None and base.nbytes <= most
     return whole and references(base) == SOLE + 1  # type: ignore[arg-type]  # `value` refers to it too
 
 

@@ -162,7 +162,8 @@ def test_constants_are_packed_once_and_threads_share_tiles(family: str, threads:
     assert packs.made.keys() == made.keys() and all(packs.made[key] is each for key, each in made.items())
 
 
-@pytest.mark.parametrize(("m", "k", "n"), [(300, 700, 333), (13, 321, 32), (15, 640, 65), (29, 1, 31)])
+@pytest.mark.parametrize(("m", "k", "n"), [(300, 700, 333), (13, 321, 32), (15, 640, 65), (29, 1, 31),
+                                       (30, 1024, 40), (20, 33, 1601), (6, 2048, 3)])
 @pytest.mark.parametrize("threads", [1, 4])
 def test_sizes_around_those_of_blocks(m: int, k: int, n: int, threads: int) -> None:
     shapes = {"a": (m, k), "b": (k, n), "c": (n,)}
@@ -270,6 +271,7 @@ def test_a_place_in_the_image_that_is_one_off_is_found(monkeypatch: pytest.Monke
 
 PLANTED = {  # what is written for what in the engine, and the family whose check has to find it
     "a block of rows of B replaces the sum": ("block > 0, next,", "0, next,", "long"),
+    "a row of A is read twice": ("row + thrice", "row + 2 * step", "bias and activation"),
     "padding is a column off": ("memcpy(to, from", "memcpy(to, 1 + from", "convolution"),
     "the kernel behind misses a row": ("sizes[job->row_size] = tile.rows", "sizes[job->row_size] = tile.rows - 1",
                                        "bias and activation"),

@@ -244,6 +244,24 @@ def test_arena_of_a_stretch_holds_what_is_live() -> None:
     assert most <= 1.1 * memory_order(graph, dims).peak
 
 
+def test_memory_of_a_result_is_a_little_larger_where_more_lies_in_it_then() -> None:
+    """`a` and `b` are needed at once, and need a little more together than `y`."""
+    graph = parse_graph("""graph "grown" opset 18 (x: float32[8, 1024], w: float32[2000]) -> (y) {
+      a = Exp(x)
+      b = Sin(a)
+      c = ReduceMax(b, axes=[1])
+      y = Mul(c, w)
+    }""")
+    fused = fuse(graph, [Group((place,), node.outputs[0]) for place, node in enumerate(graph.nodes)])
+    session, feeds = Session(fused, threads=1), draw(graph, 0)
+    for _ in range(4):
+        same(session.run(feeds), one_by_one(fused, feeds))
+    (record,) = records(session)
+    assert record.made == [65536] and record.arena < 4096, "both lie in what is y later"
+    y = session.run(feeds)["y"]
+    assert y.base is not None and y.base.nbytes < 1.07 * y.nbytes, "as the engine made it, no copy"
+
+
 def test_what_comes_in_is_given_up_where_it_is_not_needed_any_more() -> None:
     """A stretch holds what it was given until it is done: where that weighs, it is parted."""
     graph = parse_graph("""graph "given" opset 18 (x: float32[256, 1024], w: float32[1024, 4096],

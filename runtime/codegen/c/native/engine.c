@@ -75,6 +75,7 @@ typedef struct {
   eg_index rows, columns, row_tiles, column_tiles, serial;  // set here and below
   eg_index left_at, turned_at, buffers_at, image_at, room;  // bytes: where things lie in the memory of a thread
   eg_index band;                                       // elements of a channel that a tile pads at most
+  eg_index given, height;                              // A is read as it lies; so many rows of it at a time
 } eg_product;
 
 // A part of C that one thread computes: where it is, and what it is made of.
@@ -89,6 +90,7 @@ typedef struct {
   // and where it is told that the other one is not as it has to be then.
   int *subnormal, lifted, *unfit;
   int again;  // it is computed once more: rows of A that are packed now are not for other tiles
+  eg_index given;  // the step of A's rows where these are read as they lie, else 0
 } eg_tile;
 enum { EG_LEFT, EG_RIGHT, EG_NEITHER };
 
@@ -148,8 +150,8 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
   static __thread int packed_subnormal;
   const eg_index height = tile->height, blocks = eg_parts_of(job->k, EG_KC), same = tile->number / job->column_tiles;
   // Rows of A that other tiles need too are packed whole and kept for them, else block by block.
-  const int whole = job->column_tiles > 1;
-  float *const panel = (float*)eg_own(job, 0), *const room = job->a_packed ? NULL : (float*)eg_own(job, job->left_at);
+  const int whole = job->column_tiles > 1 && !job->given, as_is = job->a_packed || tile->given;
+  float *const panel = (float*)eg_own(job, 0), *const room = as_is ? NULL : (float*)eg_own(job, job->left_at);
   if (room) {
     if (whole && (packed_serial != job->serial || packed_tile != same || tile->again)) {
       eg_left(job, tile, 0, job->k, room);
@@ -170,7 +172,7 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
       const float* next = NULL;
       if (job->b_packed)
         next = j + EG_NR < tile->columns ? right + job->k * EG_NR : eg_right(job, tile, 0, first + depth, 0, panel);
-      eg_panel(room ? room : tile->a, height, tile->rows, alone ? depth : job->k, alone ? 0 : first, depth, right,
+      eg_panel(room ? room : tile->a, tile->given, height, tile->rows, alone ? depth : job->k, alone ? 0 : first, depth, right,
                eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next,
                tile->lifted != EG_NEITHER);
     }
@@ -275,6 +277,11 @@ static void eg_windows(const eg_product* job, const eg_tile* tile) {
           tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
 }
 
+// Whether tiles are looked at for subnormal numbers.
+static int eg_looks(const eg_product* job) {
+  return (job->plain || (!job->a_packed && !job->b_packed)) && !job->lanes && !job->winograd && !eg_is_direct(job);
+}
+
 static void eg_products(const eg_product* job, const eg_tile* tile) {
   if (job->winograd)
     eg_transformed(job->winograd, tile->b, (const float*)job->a, tile->row, tile->rows, tile->column, tile->columns,
@@ -287,13 +294,12 @@ static void eg_products(const eg_product* job, const eg_tile* tile) {
     eg_sums(job, tile);
 }
 
-static void eg_multiplied(const eg_product* job, eg_tile* tile) {
+static void eg_packed(const eg_product* job, eg_tile* tile) {
   int subnormal[2] = {0, 0}, unfit = 0;
   tile->lifted = EG_NEITHER;
   tile->subnormal = NULL;
   tile->again = 0;
-  const int looks = job->plain || (!job->a_packed && !job->b_packed);
-  if (looks && !job->lanes && !job->winograd && !eg_is_direct(job)) {
+  if (eg_looks(job)) {
     tile->subnormal = subnormal;
     eg_products(job, tile);
     if (!subnormal[EG_LEFT] && !subnormal[EG_RIGHT]) return;
@@ -310,6 +316,31 @@ static void eg_multiplied(const eg_product* job, eg_tile* tile) {
   eg_products(job, tile);
 }
 
+// A tile whose A is read as it lies. Where there are subnormal numbers, rows of A are packed, those of one panel at a time.
+static void eg_multiplied(const eg_product* job, eg_tile* tile) {
+  if (!job->given) {
+    eg_packed(job, tile);
+    return;
+  }
+  int subnormal[2] = {0, 0};
+  tile->given = job->a_row;
+  tile->lifted = EG_NEITHER;
+  tile->again = 0;
+  tile->subnormal = eg_looks(job) ? subnormal : NULL;
+  for (eg_index row = 0; tile->subnormal && row < tile->rows; ++row)
+    subnormal[EG_LEFT] |= eg_has_subnormal(tile->a + row * job->a_row, job->k);
+  if (!subnormal[EG_LEFT]) eg_products(job, tile);
+  if (!subnormal[EG_LEFT] && !subnormal[EG_RIGHT]) return;
+  for (eg_index row = 0; row < tile->rows; row += tile->height) {
+    eg_tile part = *tile;
+    part.given = 0;
+    part.rows = eg_least(tile->height, tile->rows - row);
+    part.a += row * job->a_row;
+    part.c += row * tile->step;
+    eg_packed(job, &part);
+  }
+}
+
 static void eg_compute(void* work, eg_index number) {
   const eg_product* const job = work;
   const eg_index column_tile = number % job->column_tiles, row_tile = number / job->column_tiles % job->row_tiles;
@@ -317,7 +348,7 @@ static void eg_compute(void* work, eg_index number) {
   const eg_index* const offsets = job->table + batch * (3 + (job->then ? job->then->pointers : 0));
   const eg_index row = row_tile * job->rows, column = column_tile * job->columns;
   eg_tile tile = {.number = number, .row = row, .rows = eg_least(job->rows, job->m - row), .column = column,
-                  .columns = eg_least(job->columns, job->n - column), .height = eg_height(job->m),
+                  .columns = eg_least(job->columns, job->n - column), .height = job->height,
                   .a = (const float*)(job->a + offsets[0]), .b = (const float*)(job->b + offsets[1]),
                   .c = (float*)(job->c + offsets[2]), .step = job->c_step, .places = job->places,
                   .elements = job->elements};
@@ -343,145 +374,4 @@ static void eg_compute(void* work, eg_index number) {
   for (eg_index p = 0; p < job->then->pointers; ++p)
     pointers[p] = (char*)job->then->bases[p] + offsets[3 + p] + row * job->row_steps[p] + column * job->column_steps[p];
   eg_call(job->then, pointers, sizes, eg_own(job, job->buffers_at));
-}
-
-#define EG_TILE_BYTES (1 << 19)  // of C, and of A in one block of rows: half of a second-level cache of 1 MiB
-#define EG_SHARE 12              // of the elements of A, B and C: those of A in one block of rows
-#define EG_ALL_PANELS 8          // of A beside constant panels of B: so many are packed at a time
-#define EG_LEAST_PANELS 4        // the same where there are more
-#define EG_TURNED_PANELS 8       // of A, whose sums wait for being turned around
-#define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
-#define EG_LEAST_BAND (1 << 17)  // bytes
-
-// Tiles of windows: some of the channels, all positions or some lines of them.
-static eg_index eg_plan_windows(eg_product* job) {
-  const eg_lanes* const lanes = job->lanes;
-  const eg_index windows = lanes->counts[lanes->axis], line = job->n / windows, blocks = eg_parts_of(job->m, EG_VL);
-  const eg_index most = job->whole_rows || lanes->whole ? windows : EG_TILE_BYTES / 4 / (eg_line_of(lanes) * EG_VL * 4);
-  const eg_index parts = eg_parts_of(windows, most > 1 ? most : 1), per_part = eg_parts_of(windows, parts);
-  job->columns = per_part * line;
-  job->column_tiles = eg_parts_of(windows, per_part);
-  eg_index wide = EG_TILE_BYTES / 4 / (job->columns * EG_VL * 4);
-  if (job->threads > 1)
-    wide = eg_least(wide, blocks * job->batches * job->column_tiles / (job->threads * EG_TASKS));
-  wide = eg_least(wide > 1 ? wide : 1, blocks);
-  job->rows = eg_parts_of(blocks, eg_parts_of(blocks, wide)) * EG_VL;
-  job->row_tiles = eg_parts_of(job->m, job->rows);
-  const int packs = !job->a_packed && lanes->kind == EG_SUMS;
-  job->left_at = job->turned_at = job->buffers_at = packs ? eg_lines(job->rows * job->k + EG_SLACK) : 0;
-  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
-  job->room = job->image_at + eg_lines(eg_windows_room(lanes, per_part, job->columns));
-  return job->room;
-}
-
-// Tiles of squares: some lines of them, all maps; where lines are few, some of the maps. What a thread needs stays small
-// beside image and result, or beside the weights, which are read again for each tile.
-static eg_index eg_plan_winograd(eg_product* job) {
-  const eg_winograd* const winograd = job->winograd;
-  const eg_index lines = eg_parts_of(winograd->counts[0], 2), across = eg_across(winograd);
-  const eg_index panels = eg_parts_of(job->m, EG_NR), weights = EG_PLACES * eg_deep(winograd->channels) * panels * EG_NR;
-  const eg_index image = winograd->channels * winograd->sizes[0] * winograd->sizes[1];
-  const eg_index share = (image + job->m * job->n) * job->batches / EG_SHARE, fitting = share > weights / 4 ? share : weights / 4;
-  const eg_index most = eg_least(fitting > EG_LEAST_BAND / 2 ? fitting : EG_LEAST_BAND / 2, EG_TILE_BYTES / 2);
-  eg_index parts = 1, shared = 1;
-  while (parts < lines && eg_room_of(winograd, eg_parts_of(lines, parts)).all > most) ++parts;
-  if (job->threads > 1) {
-    const eg_index wanted = eg_parts_of(2 * job->threads, job->batches);
-    if (parts < wanted) parts = eg_least(wanted, eg_parts_of(lines * across, EG_MR));
-    parts = eg_least(parts, lines);
-    shared = eg_least(eg_parts_of(job->threads, parts * job->batches), panels);
-  }
-  const eg_index each = eg_parts_of(lines, parts);
-  job->columns = 2 * each * winograd->counts[1];
-  job->column_tiles = eg_parts_of(lines, each);
-  job->rows = eg_parts_of(panels, shared) * EG_NR;
-  job->row_tiles = eg_parts_of(job->m, job->rows);
-  job->left_at = job->turned_at = 0;
-  // The last tile has fewer lines, but may have panels of more squares.
-  const eg_index room = eg_room_of(winograd, each).all, last = eg_room_of(winograd, lines - (job->column_tiles - 1) * each).all;
-  job->buffers_at = eg_lines(room > last ? room : last);
-  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
-  return job->room = job->image_at;
-}
-
-// Elements of an image that a tile of so many columns copies; 0 if it copies none.
-static eg_index eg_copied(const eg_product* job, eg_index columns) {
-  const eg_padding* const padding = job->padding;
-  if (!padding) return 0;
-  const eg_index lines = (columns + padding->line - 2) / padding->line;  // ends of lines in a tile, at most
-  const eg_index high = eg_least(lines * padding->step + padding->reach, padding->room[padding->axis]);
-  return padding->channels * high * (padding->axis ? 1 : padding->room[1]) * padding->room[2];
-}
-
-// Bytes of such copies that weigh little: a part of image and result, for all threads.
-static eg_index eg_share_of_image(const eg_product* job) {
-  const eg_padding* const padding = job->padding;
-  if (!padding) return 0;
-  const eg_index image = padding->channels * padding->room[0] * padding->room[1] * padding->room[2];
-  const eg_index share = (image + job->m * job->n) * job->batches * 4 / EG_SHARE / job->threads;
-  return share > EG_LEAST_BAND ? share : EG_LEAST_BAND;
-}
-
-// How the product is cut into tiles, and the bytes of memory that it needs for each thread: a panel of B, rows of A,
-// what is to be turned around, row buffers.
-eg_index eg_plan(eg_product* job) {
-  if (job->lanes) return eg_plan_windows(job);
-  if (job->winograd) return eg_plan_winograd(job);
-  const eg_index height = eg_height(job->m), panels = eg_parts_of(job->n, EG_NR);
-  // As many rows as fit beside each other in the cache in blocks of EG_KC columns.
-  eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);
-  if (job->whole_rows) row_panels = eg_least(row_panels, EG_TILE_BYTES / (job->n * height * 4));
-  if (job->turned) row_panels = eg_least(row_panels, EG_TURNED_PANELS);
-  // What is packed of A stays small beside what is multiplied. Panels of B are read again for each block of rows, and
-  // packed again where they are not constants.
-  if (!job->a_packed && !job->places) {
-    const eg_index others = job->b_packed ? 0 : job->k * job->n;
-    const eg_index share = (job->m * job->k + others + job->m * job->n) * job->batches / EG_SHARE;
-    const eg_index fitting = share / (eg_least(EG_KC, job->k) * height);
-    const eg_index some = eg_parts_of(job->m, height) > EG_ALL_PANELS ? EG_LEAST_PANELS : EG_ALL_PANELS;
-    const eg_index least = job->b_packed ? some : 1;
-    row_panels = eg_least(row_panels, fitting > least ? fitting : least);
-  }
-  row_panels = eg_least(row_panels > 1 ? row_panels : 1, eg_parts_of(job->m, height));
-  if (job->whole_rows && job->threads > 1 && job->batches < job->threads)
-    row_panels = eg_least(row_panels, eg_parts_of(eg_parts_of(job->m, height), job->threads));
-  job->row_tiles = eg_parts_of(eg_parts_of(job->m, height), row_panels);
-  job->rows = eg_parts_of(eg_parts_of(job->m, height), job->row_tiles) * height;  // evenly
-  job->row_tiles = eg_parts_of(job->m, job->rows);
-  eg_index width = panels;
-  // One thread takes all columns of rows that it has to pack.
-  if (!job->whole_rows && (job->threads > 1 || job->a_packed)) {
-    const eg_index wanted = job->threads > 1 ? job->threads * EG_TASKS : 1;
-    const eg_index tiles = eg_parts_of(wanted, job->batches * job->row_tiles);
-    width = eg_least(EG_TILE_BYTES / (job->rows * EG_NR * 4), eg_parts_of(panels, tiles));
-    width = width > 1 ? width : 1;
-    width = eg_parts_of(panels, eg_parts_of(panels, width));
-  }
-  // The lines that a tile copies of the image stay small beside it and the result, too.
-  for (eg_index share = eg_share_of_image(job); width > 1 && eg_copied(job, width * EG_NR) * 4 > share;)
-    width = eg_parts_of(width, 2);
-  job->columns = width * EG_NR;
-  job->column_tiles = eg_parts_of(panels, width);
-  const eg_index deepest = eg_parts_of(job->k, eg_parts_of(job->k, EG_KC));
-  const eg_index rows = eg_least(job->rows, eg_parts_of(job->m, height) * height);
-  const int direct = eg_is_direct(job);
-  job->left_at = job->b_packed || direct ? 0 : eg_lines(deepest * EG_NR + EG_SLACK);
-  job->turned_at = job->left_at;
-  if (!job->a_packed && !direct) job->turned_at += eg_lines(rows * (job->column_tiles > 1 ? job->k : deepest) + EG_SLACK);
-  job->buffers_at = job->turned_at + (job->turned ? eg_lines(rows * job->columns) : 0);
-  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
-  job->room = job->image_at;
-  if (job->padding) {
-    const eg_index copied = eg_copied(job, job->columns);
-    job->band = copied / job->padding->channels;
-    job->room += eg_lines(copied) + eg_lines(2 * job->k);
-  }
-  return job->room;
-}
-
-void eg_multiply(eg_product* job) {
-  static eg_index serial;
-  eg_plan(job);
-  job->serial = __atomic_add_fetch(&serial, 1, __ATOMIC_RELAXED);
-  eg_parallel(eg_compute, job, job->batches * job->row_tiles * job->column_tiles, job->threads);
 }

@@ -49,10 +49,21 @@ typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
 #define EG_MIXED(a, b, ...) __builtin_shuffle(a, b, (eg_places){__VA_ARGS__})
 #endif
 
-// `next` is what is needed after this: it comes into the second-level cache meanwhile, `stride` bytes a step.
-EG_INLINE void eg_block(const int rows, const int vectors, eg_index height, eg_index depth, const float* restrict a,
-                        const float* restrict b, float* restrict c, eg_index step, int add, const char* next,
-                        eg_index stride) {
+// Row `i` of A where it lies: `rows` are the places of rows 0, 5 and 10, `step` is bytes. With so few of them all are
+// addressed by registers.
+EG_INLINE float eg_of_row(const int i, const char* const* rows, eg_index step, eg_index thrice) {
+  const char* const row = rows[i / 5];
+  const int behind = i % 5;
+  return *(const float*)(behind == 3 ? row + thrice : behind == 4 ? row + 4 * step : row + behind * step);
+}
+
+// `height`: of A's panels; or the step of its rows where these are read as they lie. `next` is what is needed after
+// this: it comes into the second-level cache meanwhile, `stride` bytes a step.
+EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_index height, eg_index depth,
+                        const float* restrict a, const float* restrict b, float* restrict c, eg_index step, int add,
+                        const char* next, eg_index stride) {
+  const eg_index row_step = height * (eg_index)sizeof(float), thrice = 3 * row_step;
+  const char* places[] = {(const char*)a, (const char*)a + 5 * row_step, (const char*)a + 10 * row_step};
   eg_vector sums[EG_MR][EG_NV];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
@@ -64,17 +75,20 @@ EG_INLINE void eg_block(const int rows, const int vectors, eg_index height, eg_i
   for (eg_index p = 0; p < depth; ++p) {
     // The processor itself does not look beyond the page that it reads.
     __builtin_prefetch(next, 0, 2);
-    __builtin_prefetch(a + EG_AHEAD * height);
+    if (packed) __builtin_prefetch(a + EG_AHEAD * height);
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j) __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
     eg_vector right[EG_NV];
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j) right[j] = *(const eg_vector*)(b + j * EG_VL);
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i)
+    for (int i = 0; i < rows; ++i) {
+      const float left = packed ? a[i] : eg_of_row(i, places, row_step, thrice);
 #pragma GCC unroll 4
-      for (int j = 0; j < vectors; ++j) sums[i][j] += a[i] * right[j];
+      for (int j = 0; j < vectors; ++j) sums[i][j] += left * right[j];
+    }
     a += height;
+    for (int i = 0; i < 3; ++i) places[i] += sizeof(float);
     b += EG_NR;
     next += stride;
   }
@@ -104,48 +118,56 @@ EG_INLINE void eg_block(const int rows, const int vectors, eg_index height, eg_i
 #define EG_EACH_ROWS(of) of(1) of(2) of(3) of(4)
 #define EG_ALL_ROWS(of) of(1), of(2), of(3), of(4)
 #endif
-#define EG_ROWS_OF(rows)                                                                                       \
-  static void eg_block_##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,      \
-                              eg_index step, int add, const char* next, eg_index stride) {                    \
-    eg_block(rows, EG_NV, height, depth, a, b, c, step, add, next, stride);                                   \
-  }                                                                                                           \
-  static void eg_narrow_##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,     \
-                               eg_index step, int add, const char* next, eg_index stride) {                   \
-    eg_block(rows, 1, height, depth, a, b, c, step, add, next, stride);                                       \
+#define EG_BLOCK_OF(name, packed, rows, vectors)                                                      \
+  static void name##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,   \
+                         eg_index step, int add, const char* next, eg_index stride) {                 \
+    eg_block(packed, rows, vectors, height, depth, a, b, c, step, add, next, stride);                 \
   }
+#define EG_ROWS_OF(rows)                     \
+  EG_BLOCK_OF(eg_block_, 1, rows, EG_NV)     \
+  EG_BLOCK_OF(eg_narrow_, 1, rows, 1)        \
+  EG_BLOCK_OF(eg_given_, 0, rows, EG_NV)     \
+  EG_BLOCK_OF(eg_given_narrow_, 0, rows, 1)
 EG_EACH_ROWS(EG_ROWS_OF)
 typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, int, const char*,
                           eg_index);
 #define EG_WIDE_BLOCK(rows) eg_block_##rows
 #define EG_NARROW_BLOCK(rows) eg_narrow_##rows
-// By rows: all columns of a panel, and no more than a vector of them.
-static const eg_blocks eg_block_of[2][EG_MR + 1] = {{0, EG_ALL_ROWS(EG_WIDE_BLOCK)}, {0, EG_ALL_ROWS(EG_NARROW_BLOCK)}};
+#define EG_GIVEN_WIDE(rows) eg_given_##rows
+#define EG_GIVEN_NARROW(rows) eg_given_narrow_##rows
+// By rows: all columns of a panel, and no more than a vector of them; of A as panels, and as it lies.
+static const eg_blocks eg_block_of[2][2][EG_MR + 1] = {
+    {{0, EG_ALL_ROWS(EG_WIDE_BLOCK)}, {0, EG_ALL_ROWS(EG_NARROW_BLOCK)}},
+    {{0, EG_ALL_ROWS(EG_GIVEN_WIDE)}, {0, EG_ALL_ROWS(EG_GIVEN_NARROW)}}};
 
 // Some rows and columns of a product, for rows [first, first + depth) of B: `b` is one panel, from there on. `next` is
-// the panel after it where that has to come from memory. `lifted`: of B times 2^64 the product is added.
-static void eg_panel(const float* a, eg_index height, eg_index m, eg_index k, eg_index first, eg_index depth,
-                     const float* b, eg_index columns, float* c, eg_index step, int add, const float* next, int lifted) {
+// the panel after it where that has to come from memory. `lifted`: of B times 2^64 the product is added. `given`: the
+// step of A's rows where these are read as they lie, else 0.
+static void eg_panel(const float* a, eg_index given, eg_index height, eg_index m, eg_index k, eg_index first,
+                     eg_index depth, const float* b, eg_index columns, float* c, eg_index step, int add,
+                     const float* next, int lifted) {
   const eg_index stride = next ? EG_NR * (eg_index)sizeof(float) * height / (m > height ? m : height) : 0;
   const char* ahead = (const char*)(next ? next : b);
   for (eg_index row = 0; row < m; row += height, ahead += depth * stride) {
     const eg_index rows = m - row < height ? m - row : height;
-    const eg_blocks block = eg_block_of[columns <= EG_VL][rows];
-    const float* const from = a + row * k + first * height;
+    const eg_blocks block = eg_block_of[given > 0][columns <= EG_VL][rows];
+    const float* const from = given ? a + row * given + first : a + row * k + first * height;
+    const eg_index apart = given ? given : height;
     float* const to = c + row * step;
     if (columns == EG_NR && !lifted) {
-      eg_block_of[0][rows](height, depth, from, b, to, step, add, ahead, stride);
+      block(apart, depth, from, b, to, step, add, ahead, stride);
       continue;
     }
     float whole[EG_MR * EG_NR] __attribute__((aligned(64)));
     if (lifted) {
-      block(height, depth, from, b, whole, EG_NR, 0, ahead, stride);
+      block(apart, depth, from, b, whole, EG_NR, 0, ahead, stride);
       for (eg_index i = 0; i < rows; ++i)
         for (eg_index j = 0; j < columns; ++j) to[i * step + j] += whole[i * EG_NR + j] * 0x1p-64f;
       continue;
     }
     if (add)
       for (eg_index i = 0; i < rows; ++i) memcpy(whole + i * EG_NR, to + i * step, columns * sizeof(float));
-    block(height, depth, from, b, whole, EG_NR, add, ahead, stride);
+    block(apart, depth, from, b, whole, EG_NR, add, ahead, stride);
     for (eg_index i = 0; i < rows; ++i) memcpy(to + i * step, whole + i * EG_NR, columns * sizeof(float));
   }
 }
