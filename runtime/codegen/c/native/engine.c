@@ -140,6 +140,28 @@ static const float* eg_right(const eg_product* job, const eg_tile* tile, eg_inde
   return panel;
 }
 
+#define EG_ASKING 4  // panels of A: beside fewer, asking costs more than it brings
+
+// What the panel after that is packed from, where its rows can be asked for: elements of them that follow each other.
+static eg_wanted eg_after(const eg_product* job, const eg_tile* tile, eg_index j, eg_index first, eg_index depth) {
+  const eg_wanted none = {NULL};
+  j += EG_NR;
+  first += depth;
+  if (j < tile->columns)
+    first -= depth;
+  else
+    j = 0;
+  if (job->b_packed || job->turned || job->padding || first >= job->k) return none;
+  if (tile->rows < EG_ASKING * tile->height) return none;
+  const eg_index columns = eg_least(EG_NR, tile->columns - j), column = tile->column + j;
+  depth = eg_least(depth, job->k - first);
+  if (!job->places)
+    return job->b_column == 1 ? (eg_wanted){tile->b + column + first * job->b_row, NULL, job->b_row, depth, columns} : none;
+  const eg_index* const positions = job->positions + column;
+  if (positions[columns - 1] - positions[0] != columns - 1) return none;
+  return (eg_wanted){tile->b + positions[0], tile->places + first, 0, depth, columns};
+}
+
 static eg_index eg_lines(eg_index floats) { return (floats * (eg_index)sizeof(float) + 63) / 64 * 64; }
 
 // A place in the memory of this thread.
@@ -172,8 +194,9 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
       const float* next = NULL;
       if (job->b_packed)
         next = j + EG_NR < tile->columns ? right + job->k * EG_NR : eg_right(job, tile, 0, first + depth, 0, panel);
-      eg_panel(room ? room : tile->a, tile->given, height, tile->rows, alone ? depth : job->k, alone ? 0 : first, depth, right,
-               eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next,
+      const eg_wanted wanted = eg_after(job, tile, j, first, depth);
+      eg_panel(room ? room : tile->a, tile->given, height, tile->rows, alone ? depth : job->k, alone ? 0 : first, depth,
+               right, eg_least(EG_NR, tile->columns - j), tile->c + j, tile->step, block > 0, next, &wanted,
                tile->lifted != EG_NEITHER);
     }
   }
@@ -327,8 +350,9 @@ static void eg_multiplied(const eg_product* job, eg_tile* tile) {
   tile->lifted = EG_NEITHER;
   tile->again = 0;
   tile->subnormal = eg_looks(job) ? subnormal : NULL;
-  for (eg_index row = 0; tile->subnormal && row < tile->rows; ++row)
-    subnormal[EG_LEFT] |= eg_has_subnormal(tile->a + row * job->a_row, job->k);
+  const eg_index together = job->a_row == job->k ? tile->rows : 1;  // rows that follow each other
+  for (eg_index row = 0; tile->subnormal && row < tile->rows; row += together)
+    subnormal[EG_LEFT] |= eg_has_subnormal(tile->a + row * job->a_row, job->k * together);
   if (!subnormal[EG_LEFT]) eg_products(job, tile);
   if (!subnormal[EG_LEFT] && !subnormal[EG_RIGHT]) return;
   for (eg_index row = 0; row < tile->rows; row += tile->height) {

@@ -6,6 +6,7 @@
 // that stay in the first-level cache; a convolution's image is gathered in the same way, so that it never exists
 // unfolded.
 #if defined(__AVX512F__)
+#include <immintrin.h>
 #define EG_VL 16
 #define EG_MR 14
 #elif defined(__AVX__)
@@ -49,6 +50,25 @@ typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
 #define EG_MIXED(a, b, ...) __builtin_shuffle(a, b, (eg_places){__VA_ARGS__})
 #endif
 
+// The first `count` elements of a vector, fewer than all of them; zeros behind those that are read.
+EG_INLINE eg_vector eg_some(const float* from, eg_index count) {
+#if defined(__AVX512F__)
+  return (eg_vector)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+#else
+  eg_vector found = {0};
+  memcpy(&found, from, count * sizeof(float));
+  return found;
+#endif
+}
+
+EG_INLINE void eg_put_some(float* to, eg_vector from, eg_index count) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)from);
+#else
+  memcpy(to, &from, count * sizeof(float));
+#endif
+}
+
 // Row `i` of A where it lies: `rows` are the places of rows 0, 5 and 10, `step` is bytes. With so few of them all are
 // addressed by registers.
 EG_INLINE float eg_of_row(const int i, const char* const* rows, eg_index step, eg_index thrice) {
@@ -57,13 +77,32 @@ EG_INLINE float eg_of_row(const int i, const char* const* rows, eg_index step, e
   return *(const float*)(behind == 3 ? row + thrice : behind == 4 ? row + 4 * step : row + behind * step);
 }
 
-// `height`: of A's panels; or the step of its rows where these are read as they lie. `next` is what is needed after
+// Sums to C, or added to it; `partly`: `some` of the last vector.
+EG_INLINE void eg_put(const int partly, const int rows, const int vectors, eg_vector (*sums)[EG_NV],
+                      float* restrict c, eg_index step, eg_index some, int add) {
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) {
+      float* const to = c + i * step + j * EG_VL;
+      if (partly && j == vectors - 1) {
+        if (add) sums[i][j] += eg_some(to, some);
+        eg_put_some(to, sums[i][j], some);
+      } else {
+        if (add) sums[i][j] += *(const eg_vector*)to;
+        *(eg_vector*)to = sums[i][j];
+      }
+    }
+}
+
+// `columns` of C are written; of the last vector perhaps not all. `height`: of A's panels; or the step of its rows where these are read as they lie. `next` is what is needed after
 // this: it comes into the second-level cache meanwhile, `stride` bytes a step.
 EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_index height, eg_index depth,
-                        const float* restrict a, const float* restrict b, float* restrict c, eg_index step, int add,
-                        const char* next, eg_index stride) {
+                        const float* restrict a, const float* restrict b, float* restrict c, eg_index step,
+                        eg_index columns, int add, const char* next, eg_index stride) {
   const eg_index row_step = height * (eg_index)sizeof(float), thrice = 3 * row_step;
   const char* places[] = {(const char*)a, (const char*)a + 5 * row_step, (const char*)a + 10 * row_step};
+  const eg_index some = columns - (vectors - 1) * EG_VL;  // of the last vector
   eg_vector sums[EG_MR][EG_NV];
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
@@ -92,14 +131,10 @@ EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_
     b += EG_NR;
     next += stride;
   }
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; ++j) {
-      eg_vector* const to = (eg_vector*)(c + i * step + j * EG_VL);
-      if (add) sums[i][j] += *to;
-      *to = sums[i][j];
-    }
+  if (some < EG_VL)
+    eg_put(1, rows, vectors, sums, c, step, some, add);
+  else
+    eg_put(0, rows, vectors, sums, c, step, some, add);
 }
 
 // What there is for each number of rows up to EG_MR: one after the other, and in a table.
@@ -120,8 +155,8 @@ EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_
 #endif
 #define EG_BLOCK_OF(name, packed, rows, vectors)                                                      \
   static void name##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,   \
-                         eg_index step, int add, const char* next, eg_index stride) {                 \
-    eg_block(packed, rows, vectors, height, depth, a, b, c, step, add, next, stride);                 \
+                         eg_index step, eg_index columns, int add, const char* next, eg_index stride) { \
+    eg_block(packed, rows, vectors, height, depth, a, b, c, step, columns, add, next, stride);        \
   }
 #define EG_ROWS_OF(rows)                     \
   EG_BLOCK_OF(eg_block_, 1, rows, EG_NV)     \
@@ -129,8 +164,8 @@ EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_
   EG_BLOCK_OF(eg_given_, 0, rows, EG_NV)     \
   EG_BLOCK_OF(eg_given_narrow_, 0, rows, 1)
 EG_EACH_ROWS(EG_ROWS_OF)
-typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, int, const char*,
-                          eg_index);
+typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, eg_index, int,
+                          const char*, eg_index);
 #define EG_WIDE_BLOCK(rows) eg_block_##rows
 #define EG_NARROW_BLOCK(rows) eg_narrow_##rows
 #define EG_GIVEN_WIDE(rows) eg_given_##rows
@@ -140,35 +175,46 @@ static const eg_blocks eg_block_of[2][2][EG_MR + 1] = {
     {{0, EG_ALL_ROWS(EG_WIDE_BLOCK)}, {0, EG_ALL_ROWS(EG_NARROW_BLOCK)}},
     {{0, EG_ALL_ROWS(EG_GIVEN_WIDE)}, {0, EG_ALL_ROWS(EG_GIVEN_NARROW)}}};
 
+// Rows of B that are packed next. Each lies on a page of its own, mostly, and the processor does not look for it: what
+// is asked for while others are multiplied comes meanwhile.
+typedef struct {
+  const float* from;        // NULL: none
+  const eg_index* places;   // of the rows, or NULL: these are `apart` elements apart
+  eg_index apart, depth, columns;
+} eg_wanted;
+
+// Part `part` of `parts` of them.
+static void eg_ask(const eg_wanted* wanted, eg_index part, eg_index parts) {
+  for (eg_index p = wanted->depth * part / parts; p < wanted->depth * (part + 1) / parts; ++p) {
+    const float* const row = wanted->from + (wanted->places ? wanted->places[p] : p * wanted->apart);
+    for (eg_index j = 0; j < wanted->columns - 1; j += 16) __builtin_prefetch(row + j, 0, 2);
+    if ((size_t)row % 64) __builtin_prefetch(row + wanted->columns - 1, 0, 2);
+  }
+}
+
 // Some rows and columns of a product, for rows [first, first + depth) of B: `b` is one panel, from there on. `next` is
-// the panel after it where that has to come from memory. `lifted`: of B times 2^64 the product is added. `given`: the
+// the panel after it where that has to come from memory, `wanted` what it will be packed from. `lifted`: of B times 2^64 the product is added. `given`: the
 // step of A's rows where these are read as they lie, else 0.
 static void eg_panel(const float* a, eg_index given, eg_index height, eg_index m, eg_index k, eg_index first,
                      eg_index depth, const float* b, eg_index columns, float* c, eg_index step, int add,
-                     const float* next, int lifted) {
+                     const float* next, const eg_wanted* wanted, int lifted) {
   const eg_index stride = next ? EG_NR * (eg_index)sizeof(float) * height / (m > height ? m : height) : 0;
   const char* ahead = (const char*)(next ? next : b);
   for (eg_index row = 0; row < m; row += height, ahead += depth * stride) {
     const eg_index rows = m - row < height ? m - row : height;
+    if (wanted->from) eg_ask(wanted, row / height, (m + height - 1) / height);
     const eg_blocks block = eg_block_of[given > 0][columns <= EG_VL][rows];
     const float* const from = given ? a + row * given + first : a + row * k + first * height;
     const eg_index apart = given ? given : height;
     float* const to = c + row * step;
-    if (columns == EG_NR && !lifted) {
-      block(apart, depth, from, b, to, step, add, ahead, stride);
+    if (!lifted) {
+      block(apart, depth, from, b, to, step, columns, add, ahead, stride);
       continue;
     }
     float whole[EG_MR * EG_NR] __attribute__((aligned(64)));
-    if (lifted) {
-      block(apart, depth, from, b, whole, EG_NR, 0, ahead, stride);
-      for (eg_index i = 0; i < rows; ++i)
-        for (eg_index j = 0; j < columns; ++j) to[i * step + j] += whole[i * EG_NR + j] * 0x1p-64f;
-      continue;
-    }
-    if (add)
-      for (eg_index i = 0; i < rows; ++i) memcpy(whole + i * EG_NR, to + i * step, columns * sizeof(float));
-    block(apart, depth, from, b, whole, EG_NR, add, ahead, stride);
-    for (eg_index i = 0; i < rows; ++i) memcpy(to + i * step, whole + i * EG_NR, columns * sizeof(float));
+    block(apart, depth, from, b, whole, EG_NR, columns, 0, ahead, stride);
+    for (eg_index i = 0; i < rows; ++i)
+      for (eg_index j = 0; j < columns; ++j) to[i * step + j] += whole[i * EG_NR + j] * 0x1p-64f;
   }
 }
 
@@ -190,28 +236,32 @@ EG_INLINE void eg_turn(eg_vector* v) {
 // to[p * to_step + i] = from[i * from_step + p] for i below `rows`, p below `columns`; and zeros for i below `width`.
 static void eg_turned(const float* from, eg_index from_step, eg_index rows, eg_index columns, eg_index width, float* to,
                       eg_index to_step) {
-  eg_index first = 0;
-  for (; first + EG_VL <= columns; first += EG_VL)
+  for (eg_index first = 0; first < columns; first += EG_VL) {
+    const eg_index deep = eg_least(EG_VL, columns - first);
     for (eg_index row = 0; row < width; row += EG_VL) {
       eg_vector v[EG_VL];
       const eg_index high = width - row < EG_VL ? width - row : EG_VL;
 #pragma GCC unroll 16
-      for (eg_index i = 0; i < EG_VL; ++i)
-        v[i] = row + i < rows ? *(const eg_vector*)(from + (row + i) * from_step + first) : (eg_vector){0};
+      for (eg_index i = 0; i < EG_VL; ++i) {
+        const float* const line = from + (row + i) * from_step + first;
+        v[i] = row + i >= rows ? (eg_vector){0} : deep < EG_VL ? eg_some(line, deep) : *(const eg_vector*)line;
+      }
       eg_turn(v);
       float* const place = to + first * to_step + row;
       // What a whole vector writes too much is overwritten by the next one: the last ones are written as they are.
       eg_index whole = high == EG_VL ? EG_VL : 0;
-      if (width < EG_VL && to_step == width) whole = eg_least((columns * width - EG_VL) / width + 1 - first, EG_VL);
+      if (width < EG_VL && to_step == width)
+        whole = columns * width < EG_VL ? 0 : eg_least((columns * width - EG_VL) / width + 1 - first, EG_VL);
 #pragma GCC unroll 16
       for (eg_index p = 0; p < EG_VL; ++p)
-        if (p < whole)
+        if (p >= deep)
+          break;
+        else if (p < whole)
           *(eg_vector*)(place + p * to_step) = v[p];
         else
-          memcpy(place + p * to_step, &v[p], high * sizeof(float));
+          eg_put_some(place + p * to_step, v[p], high);
     }
-  for (eg_index i = 0; i < width; ++i)
-    for (eg_index p = first; p < columns; ++p) to[p * to_step + i] = i < rows ? from[i * from_step + p] : 0.0f;
+  }
 }
 
 static void eg_pack_left(const float* a, eg_index row_step, eg_index column_step, eg_index m, eg_index k,
@@ -238,10 +288,12 @@ static void eg_pack_right(const float* b, eg_index row_step, eg_index column_ste
   }
   for (eg_index p = 0; p < depth; ++p, to += EG_NR, b += row_step) {
     eg_index j = 0;
-    if (column_step == 1)
-      for (; j < columns; ++j) to[j] = b[j];
-    else
+    if (column_step == 1) {
+      for (; j + EG_VL <= columns; j += EG_VL) *(eg_vector*)(to + j) = *(const eg_vector*)(b + j);
+      if (j < columns) *(eg_vector*)(to + j) = eg_some(b + j, columns - j), j += EG_VL;
+    } else {
       for (; j < columns; ++j) to[j] = b[j * column_step];
+    }
     for (; j < EG_NR; ++j) to[j] = 0.0f;
   }
 }
