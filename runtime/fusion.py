@@ -286,8 +286,6 @@ def lone_function(graph: Graph, node: Node, function: NodeFunction, threads: int
         return None if mirrored is None else FusedFunction(kernel_of(mirrored, True), (), threads, function)
     if record is None or not (record.pointwise or node.op == "Concat") or not is_fusable(graph, node):
         return None
-    if node.op == "Shrink":  # of integers: what lies outside of their range is cut in another way
-        return None
     names = [f"x{place}" for place in range(len(node.inputs))]
     types = dict(zip((*names, "y"), (graph.type_of(name) for name in (*node.inputs, node.outputs[0]))))
     body = Graph("lone", names, ["y"], [Node(node.op, tuple(names), ("y",), dict(node.attrs), node.domain,

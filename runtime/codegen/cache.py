@@ -6,12 +6,15 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import platformdirs
 
+LEFT_BEHIND = 3600  # seconds
+_UNDER_WAY = "making-"  # how names begin of what is not whole yet
 _SEAL = hashlib.sha256().digest_size  # a digest of the content behind it, which loaders of programs do not look at
 
 
@@ -42,7 +45,8 @@ def content(path: Path) -> bytes:
 
 def _made(target: Path, make: Callable[[Path], None]) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, own = tempfile.mkstemp(dir=target.parent, suffix=target.suffix)
+    _sweep(target.parent)
+    handle, own = tempfile.mkstemp(dir=target.parent, prefix=_UNDER_WAY, suffix=target.suffix)
     os.close(handle)
     try:
         make(Path(own))
@@ -53,6 +57,15 @@ def _made(target: Path, make: Callable[[Path], None]) -> Path:
         with contextlib.suppress(OSError):
             os.unlink(own)
     return target
+
+
+@cache
+def _sweep(where: Path) -> None:
+    """Once in a process: away with what others left that were killed meanwhile. Nothing takes that long to compile."""
+    for path in where.glob(f"{_UNDER_WAY}*"):
+        with contextlib.suppress(OSError):  # another one was faster
+            if time.time() - path.stat().st_mtime > LEFT_BEHIND:
+                path.unlink()
 
 
 def _is_whole(path: Path) -> bool:

@@ -137,8 +137,7 @@ ROWS: dict[str, Row] = {
     "Mish": Row("a0 * tanh$f(eg_softplus(a0))"),
     "Swish": Row("a0 * eg_sigmoid($alpha * a0)"),
     "Gelu": Row("eg_gelu(a0)"), "Gelu tanh": Row("eg_gelu_tanh(a0)"),
-    "Shrink": Row("a0 < -$lambd ? a0 + $bias : a0 > $lambd ? a0 - $bias : ($T)0",
-                  "($T)(a0 < -$lambd ? a0 + $bias : a0 > $lambd ? a0 - $bias : 0.0)"),
+    "Shrink": Row("a0 < -$lambd ? a0 + $bias : a0 > $lambd ? a0 - $bias : ($T)0"),
     # Logic
     "Equal": _compare("=="), "Less": _compare("<"), "LessOrEqual": _compare("<="), "Greater": _compare(">"),
     "GreaterOrEqual": _compare(">="),

@@ -88,6 +88,9 @@ def _pow(attrs: Mapping[str, object], inputs: Arrays) -> Sequence[np.ndarray]:
             a, b = a.astype(np.float64), b.astype(np.float64)
         ones = np.asarray(b == 1)  # NumPy's vector code is an ulp off now and then, where C and the rules are exact
         power = np.where(ones, a, np.power(a, b)) if ones.any() else np.power(a, b)
+        half = np.asarray(b == 0.5)  # NumPy takes the root where that is one number
+        if half.any():
+            power = np.where(half & np.isneginf(a), np.inf, np.where(half & (a == 0), 0, power))
         return [narrow(power, base.dtype)]
 
 

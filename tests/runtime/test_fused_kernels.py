@@ -203,11 +203,12 @@ def test_one_text_serves_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     ("a = Exp(x); y = MatMul(a, z)", "an operand that is computed"),
     ('y = Einsum(x, z, equation="ij,jk->ik")', "operator Einsum"),
     ("a = Cast(x, to=7); y = Neg(a)", "from floats to integers"),
+    ("a = Shrink(x, bias=0.5); y = BitwiseOr(a, x)", "Shrink of integers"),
 ])  # fmt: skip
 def test_what_has_no_kernel_says_why(nodes: str, reason: str) -> None:
     z = "float32[4]" if "Reshape" in nodes else "float32[3, 2]"
     body = nodes.replace("; ", "\n")
-    x = "float32[2, 6]" if "Reshape" in nodes else "float32[4, 3]"
+    x = "float32[2, 6]" if "Reshape" in nodes else "uint64[4, 3]" if "Shrink" in nodes else "float32[4, 3]"
     graph = parse_graph(f'graph "g" opset 20 (x: {x}, z: {z}) -> (y) {{\n{body}\n}}')
     with pytest.raises(NotFusable, match=reason):
         plan_of(graph, {name: graph.type_of(name).shape for name in graph.inputs})  # type: ignore[union-attr, misc]

@@ -41,6 +41,8 @@ def _row(lowering: Lowering, node: Node, output: int, view: View) -> int:
     (dtype,) = dtypes_
     if is_floating(dtype) and node.op not in _EXACT:
         lowering.needs_rounding(node.op)
+    if node.op == "Shrink" and not is_floating(dtype):
+        raise NotFusable("Shrink of integers, which cuts what lies outside of their range in a way of its own")
     if node.op == "Div" and is_floating(dtype):
         quotient = _by_reciprocal(lowering, *args)
         if quotient is not None:

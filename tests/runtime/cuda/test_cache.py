@@ -44,6 +44,16 @@ def test_what_cannot_be_written_is_kept_for_this_process(made: list[Path], tmp_p
     assert _get(made) == TEXT
 
 
+def test_what_a_killed_process_left_is_removed_later(made: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    old, fresh = (tmp_path / "kernels" / f"{cache._UNDER_WAY}{name}.so" for name in ("old", "fresh"))
+    old.write_bytes(b"half")
+    fresh.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    assert _get(made) == TEXT
+    assert not old.exists() and fresh.exists(), "another process may be at it"
+
+
 def test_a_compiler_that_fails_leaves_nothing(made: list[Path], tmp_path: Path) -> None:
     def make(path: Path) -> None:
         raise RuntimeError("no")

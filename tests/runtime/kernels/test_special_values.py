@@ -64,6 +64,14 @@ def test_integers() -> None:
     assert run("ReduceMean", [-7, 2], dtype="int32", axes=(0,)) == [-2]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("exponent", [0.5, [0.5], [[0.5], [0.5]], [0.5] * 5])
+def test_a_power_by_a_half_is_that_of_c_and_no_root(dtype: str, exponent: object) -> None:
+    """Annex F of C: pow(-inf, y) is inf for y > 0 that is no odd integer, pow(-0.0, y) is +0.0."""
+    for row in np.broadcast_to(np.asarray(run("Pow", [-inf, -0.0, nan, 4.0, -1.0], exponent, dtype=dtype)), (2, 5)):
+        assert row[0] == inf and row[1] == 0 and not np.signbit(row[1]) and row[3] == 2 and np.isnan(row[[2, 4]]).all()
+
+
 def test_rounding() -> None:
     assert run("Round", [0.5, 1.5, 2.5, -0.5]) == [0.0, 2.0, 2.0, -0.0]
     assert run("Clip", [0.5], min=2.0, max=1.0) == [1.0]  # the upper bound wins
