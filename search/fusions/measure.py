@@ -153,9 +153,9 @@ def _fixed(body: Graph) -> set[int]:
 def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, ...]:
     """What parts of the engine a kernel uses at these sizes."""
     plan = plan_of(body, shapes)
-    made = plan.product
+    made, turned = plan.product, [len(each.turned) for each in (*plan.before, *plan.launches)]
     if made is None:
-        return plan.recurrent.kind if plan.recurrent else ()
+        return plan.recurrent.kind if plan.recurrent else (turned,)
     operands = made.operands
     return (made.turned, made.transformed is None, type(operands.lanes), operands.image is None, bool(made.padding),
             made.then is None, plan.in_tiles)

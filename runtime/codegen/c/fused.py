@@ -26,6 +26,7 @@ from .operands import operands_of
 from .pieces import grouped, pieces_of
 from .recurrent import Recurrent, recurrent_of
 from .stages import cuts
+from .strided import trips_of_a_row, with_turned
 from .text import FAULT, Writer
 from .tiles import Packs, Product, product_of
 from .views import NotFusable, OutOfRange
@@ -283,10 +284,21 @@ def _planned(values: Values, place: dict[str, int], exact: bool) -> Plan:
     pieces = pieces_of(values, exact)
     product, done, room = _product(values, pieces, place, exact)
     left = [piece for piece in pieces if piece is not done]
-    launches = tuple(launch_of(Writer(NAME, group).made, place, exact) for group in grouped(left))
+    launches = tuple(_launched(group, place, exact) for group in grouped(left))
     by_engine = next((each.product.op for each in pieces if each.product is not None), "")
     return Plan(launches, outputs, 0, product, (room,) if product else (), by_engine=by_engine,
                 indexed=any(each.indices for each in pieces))
+
+
+def _launched(pieces: Sequence[Lowering], place: Mapping[str, int], exact: bool) -> Launch:
+    """A kernel for pieces with the same loops. What a single one reads across memory is turned around where it can be
+    called for some rows at a time."""
+    piece, turned = with_turned(pieces[0]) if len(pieces) == 1 else (pieces[0], {})
+    if turned:
+        written = Writer(NAME, [piece]).made
+        if trips_of_a_row(turned.values(), written) is not None:
+            return launch_of(written, place, exact, turned)
+    return launch_of(Writer(NAME, pieces).made, place, exact)
 
 
 def _staged(graph: Graph, values: Values, place: Mapping[str, int], exact: bool) -> Plan | None:

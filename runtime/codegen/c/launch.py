@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,11 +15,13 @@ from graphs import dtypes
 
 from ..scalar import Scalar
 from .compiler import Function, compiled
+from .strided import Turned, trips_of_a_row
 from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
 STEP_WORDS = 18
+_TURNED_WORDS = 9
 _SOURCES, _PRODUCT, _ARGUMENTS, _MEMORY = 1, 2, (3, 5, 7), 15  # among the words of a step
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
@@ -66,6 +69,7 @@ class Launch:
     sources: tuple[tuple[int, int], ...]
     steps: tuple[int, ...]  # bytes that each pointer moves with the loop that is split
     room: int  # bytes of row buffers
+    turned: array[int] = field(default_factory=lambda: array("q"))  # an `eg_turning` for each pointer that has one
 
     def step(self, threads: int) -> Made:
         """As a step that up to so many threads share."""
@@ -80,7 +84,8 @@ class Launch:
         kernel = ctypes.cast(self.function, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
         split = self.written.split
         return array("q", [kernel, len(self.sources), len(self.sizes), self.room, at(self.buffers), 0, at(self.moves),
-                           at(self.sizes), -1 if split is None else split, parts, threads, 0])
+                           at(self.sizes), -1 if split is None else split, parts, threads, 0,
+                           at(self.turned) if self.turned else 0, len(self.turned) // _TURNED_WORDS])
 
     @cached_property
     def pointers(self) -> array[int]:
@@ -98,22 +103,30 @@ class Launch:
         return array("q", self.steps)
 
 
-def launch_of(written: Written, place: Mapping[str, int], exact: bool) -> Launch:
-    """A written kernel compiled. `place` numbers the arguments. Raises NotFusable where it is too large."""
-    sources, steps, room = [], [], 0
+def launch_of(written: Written, place: Mapping[str, int], exact: bool,
+              turned: Mapping[str, Turned] = MappingProxyType({})) -> Launch:
+    """A written kernel compiled. `place` numbers the arguments; `turned` are those that are read in rows of other names
+    (`strided.trips_of_a_row` is known). Raises NotFusable where it is too large."""
+    sources, steps, room, turnings = [], [], 0, array("q")
     for number, ((tensor, start), dtype) in enumerate(zip(written.pointers, written.dtypes)):
         size = dtypes.numpy_dtype(dtype).itemsize
         if tensor == BUFFER:
             size = _COMPUTED.get(Scalar.of(dtype).compute, 4)
             sources.append((-1, room))
             room += -(-start * size // _ALIGNED) * _ALIGNED
+        elif tensor in turned:
+            own = turned[tensor]
+            sources.append((place[own.tensor], own.start * size))
+            turnings.extend([number, own.batches, own.batch, own.rows, own.columns, own.step,
+                             trips_of_a_row(turned.values(), written) or 0, own.at_once, room])
+            room += lines(own.room)
         else:
             sources.append((place[tensor], start * size))
         steps.append(written.shares.get(number, 0) * size)
     if len(sources) > _MOST_POINTERS or len(written.sizes) > _MOST_SIZES:
         raise NotFusable(f"a kernel with {len(sources)} pointers and {len(written.sizes)} sizes")
     return Launch(written, compiled(NAME, written.text, exact), array("q", written.sizes.values()), tuple(sources),
-                  tuple(steps), room)
+                  tuple(steps), room, turnings)
 
 
 def workspace(size: int) -> np.ndarray:

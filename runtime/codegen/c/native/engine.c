@@ -9,6 +9,13 @@
 // A fused kernel (`reading.h`) and what it is called with. Pointers whose source is -1 are row buffers: their `base` is
 // the place in a thread's room.
 typedef void (*eg_kernel)(void* const* pointers, const eg_index* sizes);
+
+// What a pointer reads across memory: element `batch * i + j + step * k` is that of row `i * rows + j`, at column `k`.
+// `trips` of the loop that is shared belong to a row; `at_once` rows are turned around, to `at` in a thread's room.
+typedef struct {
+  eg_index pointer, batches, batch, rows, columns, step, trips, at_once, at;
+} eg_turning;
+
 #define EG_MOST_POINTERS 96
 #define EG_MOST_SIZES 512
 
@@ -22,6 +29,8 @@ typedef struct {
   eg_index split;           // the place among the sizes of the loop that is shared
   eg_index parts, threads;
   char* memory;             // `room` bytes for each of the threads; unused behind a product
+  const eg_turning* turned;
+  eg_index turnings;
 } eg_launch;
 
 static void eg_call(const eg_launch* launch, void** pointers, const eg_index* sizes, char* room) {
@@ -30,8 +39,35 @@ static void eg_call(const eg_launch* launch, void** pointers, const eg_index* si
   launch->kernel(pointers, sizes);
 }
 
+// A part of the rows, some at a time, with what is read across memory turned around before.
+static void eg_rows_in_turn(const eg_launch* launch, eg_index number) {
+  const eg_turning* const first = launch->turned;
+  const eg_index all = first->batches * first->rows, end = all * (number + 1) / launch->parts;
+  char* const room = launch->memory + eg_self * launch->room;
+  eg_index sizes[EG_MOST_SIZES], count;
+  memcpy(sizes, launch->values, launch->sizes * sizeof(eg_index));
+  for (eg_index row = all * number / launch->parts; row < end; row += count) {
+    const eg_index inside = row % first->rows;
+    count = eg_least(eg_least(first->at_once, first->rows - inside), end - row);
+    void* pointers[EG_MOST_POINTERS];
+    for (eg_index p = 0; p < launch->pointers; ++p)
+      pointers[p] = (char*)launch->bases[p] + row * first->trips * launch->steps[p];
+    for (const eg_turning* each = first; each < first + launch->turnings; ++each) {
+      const float* const from = (const float*)launch->bases[each->pointer] + row / first->rows * each->batch + inside;
+      pointers[each->pointer] = room + each->at;
+      eg_turned(from, each->step, each->columns, count, each->columns, pointers[each->pointer], each->columns);
+    }
+    sizes[launch->split] = count * first->trips;
+    eg_call(launch, pointers, sizes, room);
+  }
+}
+
 static void eg_part(void* work, eg_index number) {
   const eg_launch* const launch = work;
+  if (launch->turnings) {
+    eg_rows_in_turn(launch, number);
+    return;
+  }
   void* pointers[EG_MOST_POINTERS];
   eg_index sizes[EG_MOST_SIZES], first = 0;
   memcpy(sizes, launch->values, launch->sizes * sizeof(eg_index));
