@@ -64,7 +64,7 @@ def _turned(piece: Lowering, where: Address, order: list[int]) -> Turned | None:
     steps, sizes = dict(where.place.terms), [piece.trips[loop] for loop in order]
     if dtypes.numpy_dtype(piece.values.dtypes[where.tensor]).itemsize != ELEMENT or steps.keys() != set(order):
         return None
-    (*outer, rows), strides = address.collapse(sizes[:-1], [[steps[loop] for loop in order[:-1]]])
+    (*outer, rows), strides = address.collapse(sizes[:-1], [tuple(steps[loop] for loop in order[:-1])])
     (*batch, one), step = strides[0], steps[order[-1]]
     if one != 1 or len(outer) > 1 or step <= SHORT or rows < LEAST_ROWS \
             or not LEAST_COLUMNS <= sizes[-1] <= MOST_COLUMNS:
