@@ -349,3 +349,19 @@ def test_an_image_that_does_not_lie_in_rows_is_copied() -> None:
     turned = x.transpose(0, 3, 1, 2)
     expected = FusedKernel(graph)(np.ascontiguousarray(turned), w)[0]
     np.testing.assert_array_equal(FusedKernel(graph)(turned, w)[0], expected)
+
+
+@pytest.mark.parametrize("nodes", ["p = MatMul(w, x); y = Relu(p)", "p = Conv(x, w); y = Relu(p)"])
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 5, 33), (3, 1, 64), (16, 330, 31), (24, 40, 100), (64, 17, 1023)])
+@pytest.mark.parametrize("value", [1.0, 1e-39, np.inf, np.nan])
+def test_few_rows_of_weights_beside_what_is_read_as_it_lies(nodes: str, m: int, k: int, n: int, value: float) -> None:
+    image = "Conv" in nodes
+    shapes = {"x": (2, k, 1, n) if image else (2, k, n), "w": (m, k, 1, 1) if image else (m, k)}
+    graph = graph_of(shapes, nodes)
+    x, w = numbers(graph, shapes)
+    x.flat[n // 2] *= np.float32(value)
+    want = np.maximum(w.reshape(m, k).astype(float) @ x.reshape(2, k, n), 0)
+    kernel = FusedKernel(graph)
+    for threads in (1, 3):
+        (found,) = kernel(x, w, threads=threads, packs=Packs(frozenset([1])))
+        np.testing.assert_allclose(found.reshape(2, m, n), want, rtol=1e-5, atol=1e-5 if value == 1.0 else 1e-4)

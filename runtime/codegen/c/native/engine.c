@@ -112,6 +112,7 @@ typedef struct {
   eg_index left_at, turned_at, buffers_at, image_at, room;  // bytes: where things lie in the memory of a thread
   eg_index band;                                       // elements of a channel that a tile pads at most
   eg_index given, height;                              // A is read as it lies; so many rows of it at a time
+  eg_index across;                                     // B is read as it lies: the step of its rows; else 0
 } eg_product;
 
 // A part of C that one thread computes: where it is, and what it is made of.
@@ -127,6 +128,7 @@ typedef struct {
   int *subnormal, lifted, *unfit;
   int again;  // it is computed once more: rows of A that are packed now are not for other tiles
   eg_index given;  // the step of A's rows where these are read as they lie, else 0
+  eg_index across;  // the same of B
 } eg_tile;
 enum { EG_LEFT, EG_RIGHT, EG_NEITHER };
 
@@ -203,6 +205,12 @@ static eg_index eg_lines(eg_index floats) { return (floats * (eg_index)sizeof(fl
 // A place in the memory of this thread.
 static char* eg_own(const eg_product* job, eg_index at) { return job->memory + eg_self * job->room + at; }
 
+// The beginning of rows [first, ...) of the tile's B, which are read as they lie, from column `j` on.
+static const float* eg_across_at(const eg_product* job, const eg_tile* tile, eg_index j, eg_index first) {
+  const eg_index column = tile->column + j;
+  return tile->b + first * job->across + (job->places ? job->positions[column] : column);
+}
+
 static void eg_sums(const eg_product* job, const eg_tile* tile) {
   static __thread eg_index packed_serial, packed_tile;  // which rows of A lie in this thread's room
   static __thread int packed_subnormal;
@@ -225,6 +233,12 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
     const int alone = room && !whole;  // only this block lies in the room
     if (alone) eg_left(job, tile, first, depth, room);
     for (eg_index j = 0; j < tile->columns; j += EG_NR) {
+      if (tile->across && tile->columns - j >= EG_NR) {
+        eg_panel_across(tile->a, height, tile->rows, job->k, first, depth, eg_across_at(job, tile, j, first),
+                        tile->across,
+                        tile->c + j, tile->step, block > 0);
+        continue;
+      }
       const float* const right = eg_right(job, tile, j, first, depth, panel);
       if (tile->lifted == EG_RIGHT && !tile->subnormal[EG_RIGHT]) continue;  // this panel has none
       const float* next = NULL;
@@ -375,8 +389,29 @@ static void eg_packed(const eg_product* job, eg_tile* tile) {
   eg_products(job, tile);
 }
 
+// A tile whose B is read as it lies, or packed where there are subnormal numbers.
+static void eg_multiplied_across(const eg_product* job, eg_tile* tile) {
+  int found = 0;
+  const float* const from = eg_across_at(job, tile, 0, 0);
+  for (eg_index p = 0; job->plain && !found && p < job->k; ++p)
+    found = eg_has_subnormal(from + p * job->across, tile->columns);
+  if (found) {
+    eg_packed(job, tile);
+    return;
+  }
+  tile->across = job->across;
+  tile->lifted = EG_NEITHER;
+  tile->subnormal = NULL;
+  tile->again = 0;
+  eg_products(job, tile);
+}
+
 // A tile whose A is read as it lies. Where there are subnormal numbers, rows of A are packed, those of one panel at a time.
 static void eg_multiplied(const eg_product* job, eg_tile* tile) {
+  if (job->across) {
+    eg_multiplied_across(job, tile);
+    return;
+  }
   if (!job->given) {
     eg_packed(job, tile);
     return;

@@ -96,10 +96,11 @@ EG_INLINE void eg_put(const int partly, const int rows, const int vectors, eg_ve
 }
 
 // `columns` of C are written; of the last vector perhaps not all. `height`: of A's panels; or the step of its rows where these are read as they lie. `next` is what is needed after
-// this: it comes into the second-level cache meanwhile, `stride` bytes a step.
-EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_index height, eg_index depth,
-                        const float* restrict a, const float* restrict b, float* restrict c, eg_index step,
-                        eg_index columns, int add, const char* next, eg_index stride) {
+// this: it comes into the second-level cache meanwhile, `stride` bytes a step. `across`: rows of B lie `stride` elements
+// apart.
+EG_INLINE void eg_block(const int packed, const int across, const int rows, const int vectors, eg_index height,
+                        eg_index depth, const float* restrict a, const float* restrict b, float* restrict c,
+                        eg_index step, eg_index columns, int add, const char* next, eg_index stride) {
   const eg_index row_step = height * (eg_index)sizeof(float), thrice = 3 * row_step;
   const char* places[] = {(const char*)a, (const char*)a + 5 * row_step, (const char*)a + 10 * row_step};
   const eg_index some = columns - (vectors - 1) * EG_VL;  // of the last vector
@@ -113,10 +114,10 @@ EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_
     }
   for (eg_index p = 0; p < depth; ++p) {
     // The processor itself does not look beyond the page that it reads.
-    __builtin_prefetch(next, 0, 2);
+    if (!across) __builtin_prefetch(next, 0, 2);
     if (packed) __builtin_prefetch(a + EG_AHEAD * height);
 #pragma GCC unroll 4
-    for (int j = 0; j < vectors; ++j) __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
+    for (int j = 0; !across && j < vectors; ++j) __builtin_prefetch(b + EG_AHEAD * EG_NR + j * EG_VL);
     eg_vector right[EG_NV];
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j) right[j] = *(const eg_vector*)(b + j * EG_VL);
@@ -128,7 +129,7 @@ EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_
     }
     a += height;
     for (int i = 0; i < 3; ++i) places[i] += sizeof(float);
-    b += EG_NR;
+    b += across ? stride : EG_NR;
     next += stride;
   }
   if (some < EG_VL)
@@ -153,16 +154,17 @@ EG_INLINE void eg_block(const int packed, const int rows, const int vectors, eg_
 #define EG_EACH_ROWS(of) of(1) of(2) of(3) of(4)
 #define EG_ALL_ROWS(of) of(1), of(2), of(3), of(4)
 #endif
-#define EG_BLOCK_OF(name, packed, rows, vectors)                                                      \
+#define EG_BLOCK_OF(name, packed, across, rows, vectors)                                              \
   static void name##rows(eg_index height, eg_index depth, const float* a, const float* b, float* c,   \
                          eg_index step, eg_index columns, int add, const char* next, eg_index stride) { \
-    eg_block(packed, rows, vectors, height, depth, a, b, c, step, columns, add, next, stride);        \
+    eg_block(packed, across, rows, vectors, height, depth, a, b, c, step, columns, add, next, stride); \
   }
-#define EG_ROWS_OF(rows)                     \
-  EG_BLOCK_OF(eg_block_, 1, rows, EG_NV)     \
-  EG_BLOCK_OF(eg_narrow_, 1, rows, 1)        \
-  EG_BLOCK_OF(eg_given_, 0, rows, EG_NV)     \
-  EG_BLOCK_OF(eg_given_narrow_, 0, rows, 1)
+#define EG_ROWS_OF(rows)                       \
+  EG_BLOCK_OF(eg_block_, 1, 0, rows, EG_NV)    \
+  EG_BLOCK_OF(eg_narrow_, 1, 0, rows, 1)       \
+  EG_BLOCK_OF(eg_given_, 0, 0, rows, EG_NV)    \
+  EG_BLOCK_OF(eg_given_narrow_, 0, 0, rows, 1) \
+  EG_BLOCK_OF(eg_across_, 1, 1, rows, EG_NV)
 EG_EACH_ROWS(EG_ROWS_OF)
 typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*, eg_index, eg_index, int,
                           const char*, eg_index);
@@ -174,6 +176,8 @@ typedef void (*eg_blocks)(eg_index, eg_index, const float*, const float*, float*
 static const eg_blocks eg_block_of[2][2][EG_MR + 1] = {
     {{0, EG_ALL_ROWS(EG_WIDE_BLOCK)}, {0, EG_ALL_ROWS(EG_NARROW_BLOCK)}},
     {{0, EG_ALL_ROWS(EG_GIVEN_WIDE)}, {0, EG_ALL_ROWS(EG_GIVEN_NARROW)}}};
+#define EG_ACROSS(rows) eg_across_##rows
+static const eg_blocks eg_across_of[EG_MR + 1] = {0, EG_ALL_ROWS(EG_ACROSS)};  // of B as it lies
 
 // Rows of B that are packed next. Each lies on a page of its own, mostly, and the processor does not look for it: what
 // is asked for while others are multiplied comes meanwhile.
@@ -216,6 +220,14 @@ static void eg_panel(const float* a, eg_index given, eg_index height, eg_index m
     for (eg_index i = 0; i < rows; ++i)
       for (eg_index j = 0; j < columns; ++j) to[i * step + j] += whole[i * EG_NR + j] * 0x1p-64f;
   }
+}
+
+// The same with panels of A, and a panel of B with all its columns whose rows lie `apart`.
+static void eg_panel_across(const float* a, eg_index height, eg_index m, eg_index k, eg_index first, eg_index depth,
+                            const float* b, eg_index apart, float* c, eg_index step, int add) {
+  for (eg_index row = 0; row < m; row += height)
+    eg_across_of[m - row < height ? m - row : height](height, depth, a + row * k + first * height, b, c + row * step,
+                                                      step, EG_NR, add, NULL, apart);
 }
 
 // A square of EG_VL vectors turned around: each round puts the elements of two halves side by side.

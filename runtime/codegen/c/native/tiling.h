@@ -8,6 +8,7 @@
 #define EG_TASKS 4               // for each thread, so that one that is held up leaves work to the others
 #define EG_LEAST_BAND (1 << 17)  // bytes
 #define EG_MOST_COLUMNS 1536     // beside so many, to pack A costs nothing
+#define EG_FEW_ROWS 64           // of A, beside which B is read as it lies
 #define EG_WAYS 7                // rows of A that may want the same place in a first-level cache of 8 ways or more
 #define EG_SETS 64               // of lines of 64 bytes, there
 
@@ -108,12 +109,25 @@ static void eg_plan_rows(eg_product* job) {
   if (job->given && crossing) job->height = eg_parts_of(job->m, eg_parts_of(job->m, EG_WAYS));
 }
 
+// Whether B is read as it lies, and how far apart its rows are: beside few rows of packed A, to pack it takes half of the
+// time. An image that is one where its positions, and those of its rows, lie evenly.
+static eg_index eg_plan_across(const eg_product* job) {
+  if (!job->a_packed || job->b_packed || job->turned || job->padding || eg_is_direct(job) || job->m > EG_FEW_ROWS) return 0;
+  if (!job->places) return job->b_column == 1 && job->b_row > 0 ? job->b_row : 0;
+  const eg_index apart = job->k > 1 ? job->places[1] - job->places[0] : 1;
+  if (job->positions[job->n - 1] - job->positions[0] != job->n - 1 || job->places[0] || apart < 1) return 0;
+  for (eg_index p = 1; p < job->k; ++p)
+    if (job->places[p] != p * apart) return 0;
+  return apart;
+}
+
 // How the product is cut into tiles, and the bytes of memory that it needs for each thread: a panel of B, rows of A,
 // what is to be turned around, row buffers.
 eg_index eg_plan(eg_product* job) {
   if (job->lanes) return eg_plan_windows(job);
   if (job->winograd) return eg_plan_winograd(job);
   eg_plan_rows(job);
+  job->across = eg_plan_across(job);
   const eg_index height = job->height, panels = eg_parts_of(job->n, EG_NR);
   // As many rows as fit beside each other in the cache in blocks of EG_KC columns.
   eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);
