@@ -183,12 +183,9 @@ static const float* eg_right(const eg_product* job, const eg_tile* tile, eg_inde
 // What the panel after that is packed from, where its rows can be asked for: elements of them that follow each other.
 static eg_wanted eg_after(const eg_product* job, const eg_tile* tile, eg_index j, eg_index first, eg_index depth) {
   const eg_wanted none = {NULL};
-  j += EG_NR;
-  first += depth;
-  if (j < tile->columns)
-    first -= depth;
-  else
-    j = 0;
+  const int last = j + EG_NR >= tile->columns;  // of this block
+  j = last ? 0 : j + EG_NR;
+  first += last ? depth : 0;
   if (job->b_packed || job->turned || job->padding || first >= job->k) return none;
   if (tile->rows < EG_ASKING * tile->height) return none;
   const eg_index columns = eg_least(EG_NR, tile->columns - j), column = tile->column + j;
@@ -235,8 +232,7 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
     for (eg_index j = 0; j < tile->columns; j += EG_NR) {
       if (tile->across && tile->columns - j >= EG_NR) {
         eg_panel_across(tile->a, height, tile->rows, job->k, first, depth, eg_across_at(job, tile, j, first),
-                        tile->across,
-                        tile->c + j, tile->step, block > 0);
+                        tile->across, tile->c + j, tile->step, block > 0);
         continue;
       }
       const float* const right = eg_right(job, tile, j, first, depth, panel);

@@ -1,5 +1,6 @@
 // How products are cut into tiles, how much memory that takes, and what computes them.
 #include "engine.c"
+
 #define EG_TILE_BYTES (1 << 19)  // of C, and of A in one block of rows: half of a second-level cache of 1 MiB
 #define EG_SHARE 12              // of the elements of A, B and C: those of A in one block of rows
 #define EG_ALL_PANELS 8          // of A beside constant panels of B: so many are packed at a time
