@@ -117,3 +117,27 @@ def test_the_check_finds_a_planted_fault(family: str, right: str, wrong: str, mo
 def test_few_rows_are_read_as_they_lie() -> None:
     kernel = kernel_of("y = Transpose(x, perm=[0, 2, 1])", 2, 15, 100)
     assert not turned(kernel, np.zeros((2, 100, 15), np.float32), np.zeros(100, np.float32))
+
+
+def test_names_like_those_of_what_is_turned_around() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[30, 40], x0: float32[40, 30]) -> (y) {
+      t = Transpose(x, perm=[1, 0])
+      y = Add(t, x0)
+    }""")
+    x, other = np.random.default_rng(3).standard_normal((2, 1200)).astype(np.float32)
+    (found,) = FusedKernel(graph)(x.reshape(30, 40), other.reshape(40, 30))
+    np.testing.assert_array_equal(found, x.reshape(30, 40).T + other.reshape(40, 30))
+
+
+@pytest.mark.parametrize(("first", "end"), [(19, 40), (0, 21), (19, 21), (39, 40)])
+def test_a_single_row_of_what_is_joined(first: int, end: int) -> None:
+    """Loops of one trip are none."""
+    graph = parse_graph(f"""graph "g" opset 18 (a: float32[32, 20], b: float32[32, 20]) -> (y) {{
+      s = Transpose(a, perm=[1, 0])
+      t = Transpose(b, perm=[1, 0])
+      c = Concat(s, t, axis=0)
+      y = Slice(c, starts=[{first}], ends=[{end}], axes=[0])
+    }}""")
+    a, b = np.random.default_rng(4).standard_normal((2, 32, 20)).astype(np.float32)
+    (found,) = FusedKernel(graph)(a, b)
+    np.testing.assert_array_equal(found, np.concatenate([a.T, b.T])[first:end])

@@ -175,7 +175,7 @@ def with_rests(text: str) -> str:
     return "\n".join(made)
 
 
-def library(name: str, source: str, *more: str) -> ctypes.CDLL:
+def library(name: str, source: str, *more: str, seconds: int = SECONDS) -> ctypes.CDLL:
     """A C text compiled (with `more` flags) and loaded. Raises as `compiled` does, and NotCompiled."""
     found = _compiler()
     if found is None:
@@ -188,7 +188,7 @@ def library(name: str, source: str, *more: str) -> ctypes.CDLL:
 
     def make(target: Path) -> None:
         command = [*program, *flags, "-x", "c", "-", "-o", str(target), "-lm"]
-        done = subprocess.run(command, input=source, text=True, errors="replace", capture_output=True, timeout=SECONDS,
+        done = subprocess.run(command, input=source, text=True, errors="replace", capture_output=True, timeout=seconds,
                               env={**os.environ, "LC_ALL": "C"})  # it says "error" in English
         if not done.returncode:
             return

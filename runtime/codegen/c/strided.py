@@ -18,6 +18,7 @@ from .views import Coordinate
 LEAST_ROWS, LEAST_COLUMNS, MOST_COLUMNS = 16, 8, 1024  # of what is turned around
 SHORT = 3  # strides that kernels read as they are
 MOST = 4  # tensors of one kernel
+TURNED = "\0"  # in names of what is turned around: no value of a graph is called so
 ELEMENT = 4  # bytes
 _CACHED = 1 << 15  # bytes of rows at a time
 _FEW, _MANY = 16, 32  # rows at a time
@@ -64,8 +65,10 @@ def _turned(piece: Lowering, where: Address, order: list[int]) -> Turned | None:
     steps, sizes = dict(where.place.terms), [piece.trips[loop] for loop in order]
     if dtypes.numpy_dtype(piece.values.dtypes[where.tensor]).itemsize != ELEMENT or steps.keys() != set(order):
         return None
-    (*outer, rows), strides = address.collapse(sizes[:-1], [tuple(steps[loop] for loop in order[:-1])])
-    (*batch, one), step = strides[0], steps[order[-1]]
+    collapsed, (strides,) = address.collapse(sizes[:-1], [tuple(steps[loop] for loop in order[:-1])])
+    if not collapsed:
+        return None
+    (*outer, rows), (*batch, one), step = collapsed, strides, steps[order[-1]]
     if one != 1 or len(outer) > 1 or step <= SHORT or rows < LEAST_ROWS \
             or not LEAST_COLUMNS <= sizes[-1] <= MOST_COLUMNS:
         return None
@@ -75,8 +78,7 @@ def _turned(piece: Lowering, where: Address, order: list[int]) -> Turned | None:
 def _reading(piece: Lowering, order: list[int], found: dict[Address, Turned]) -> tuple[Lowering, dict[str, Turned]]:
     sizes = [piece.trips[loop] for loop in order]
     place = Coordinate(0, tuple(sorted(zip(order, address.contiguous(sizes)))))
-    names = {where: f"{where.tensor}{number}" for number, where in enumerate(found)}
-    assert piece.values.shapes.keys().isdisjoint(names.values())
+    names = {where: f"{where.tensor}{TURNED}{number}" for number, where in enumerate(found)}
     values = piece.values
     made = copy(piece)
     made.values = replace(

@@ -11,6 +11,7 @@ from ...scalar import Scalar
 from ..compiler import READING, library
 
 HERE = Path(__file__).parent
+_SECONDS = 600  # 5 of processor time, but others may be at work
 # Products are sums in an order of their own anyway: they may be contracted.
 _FLAGS = ("-ffp-contract=fast", "-pthread")
 
@@ -18,7 +19,7 @@ _FLAGS = ("-ffp-contract=fast", "-pthread")
 @cache
 def engine() -> ctypes.CDLL:
     """The library. Raises TargetUnavailable without a compiler."""
-    found = library("eg_engine", source(), *_FLAGS)
+    found = library("eg_engine", source(), *_FLAGS, seconds=_SECONDS)
     found.eg_follow.restype = None
     found.eg_follow.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p]
     for name in ("eg_height", "eg_width", "eg_lane", "eg_plan", "eg_plan_recurrent"):

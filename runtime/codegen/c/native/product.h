@@ -6,7 +6,6 @@
 // that stay in the first-level cache; a convolution's image is gathered in the same way, so that it never exists
 // unfolded.
 #if defined(__AVX512F__)
-#include <immintrin.h>
 #define EG_VL 16
 #define EG_MR 14
 #elif defined(__AVX__)
@@ -50,10 +49,14 @@ typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
 #define EG_MIXED(a, b, ...) __builtin_shuffle(a, b, (eg_places){__VA_ARGS__})
 #endif
 
+#if defined(__AVX512F__)
+typedef float eg_full __attribute__((vector_size(64)));  // what instructions take; headers for them take half a second
+#endif
+
 // The first `count` elements of a vector, fewer than all of them; zeros behind those that are read.
 EG_INLINE eg_vector eg_some(const float* from, eg_index count) {
 #if defined(__AVX512F__)
-  return (eg_vector)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), from);
+  return __builtin_ia32_loadups512_mask(from, (eg_full){0}, (unsigned short)((1u << count) - 1));
 #else
   eg_vector found = {0};
   memcpy(&found, from, count * sizeof(float));
@@ -63,7 +66,7 @@ EG_INLINE eg_vector eg_some(const float* from, eg_index count) {
 
 EG_INLINE void eg_put_some(float* to, eg_vector from, eg_index count) {
 #if defined(__AVX512F__)
-  _mm512_mask_storeu_ps(to, (__mmask16)((1u << count) - 1), (__m512)from);
+  __builtin_ia32_storeups512_mask(to, (eg_full)from, (unsigned short)((1u << count) - 1));
 #else
   memcpy(to, &from, count * sizeof(float));
 #endif
@@ -77,22 +80,22 @@ EG_INLINE float eg_of_row(const int i, const char* const* rows, eg_index step, e
   return *(const float*)(behind == 3 ? row + thrice : behind == 4 ? row + 4 * step : row + behind * step);
 }
 
-// Sums to C, or added to it; `partly`: `some` of the last vector.
-EG_INLINE void eg_put(const int partly, const int rows, const int vectors, eg_vector (*sums)[EG_NV],
-                      float* restrict c, eg_index step, eg_index some, int add) {
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
+// Sums to C, or added to it, of which the last vector is not whole: `some` of it.
+static __attribute__((noinline)) void eg_put_parts(int rows, int vectors, const eg_vector* sums, float* c,
+                                                   eg_index step, eg_index some, int add) {
+  for (int i = 0; i < rows; ++i, c += step) {
     for (int j = 0; j < vectors; ++j) {
-      float* const to = c + i * step + j * EG_VL;
-      if (partly && j == vectors - 1) {
-        if (add) sums[i][j] += eg_some(to, some);
-        eg_put_some(to, sums[i][j], some);
+      float* const to = c + j * EG_VL;
+      eg_vector sum = sums[i * EG_NV + j];
+      if (j < vectors - 1) {
+        if (add) sum += *(const eg_vector*)to;
+        *(eg_vector*)to = sum;
       } else {
-        if (add) sums[i][j] += *(const eg_vector*)to;
-        *(eg_vector*)to = sums[i][j];
+        if (add) sum += eg_some(to, some);
+        eg_put_some(to, sum, some);
       }
     }
+  }
 }
 
 // `columns` of C are written; of the last vector perhaps not all. `height`: of A's panels; or the step of its rows where these are read as they lie. `next` is what is needed after
@@ -132,10 +135,24 @@ EG_INLINE void eg_block(const int packed, const int across, const int rows, cons
     b += across ? stride : EG_NR;
     next += stride;
   }
-  if (some < EG_VL)
-    eg_put(1, rows, vectors, sums, c, step, some, add);
-  else
-    eg_put(0, rows, vectors, sums, c, step, some, add);
+  if (some < EG_VL) {
+    eg_vector kept[EG_MR * EG_NV];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) kept[i * EG_NV + j] = sums[i][j];
+    eg_put_parts(rows, vectors, kept, c, step, some, add);
+    return;
+  }
+  if (add)
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j) sums[i][j] += *(const eg_vector*)(c + i * step + j * EG_VL);
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j) *(eg_vector*)(c + i * step + j * EG_VL) = sums[i][j];
 }
 
 // What there is for each number of rows up to EG_MR: one after the other, and in a table.
