@@ -109,9 +109,6 @@ class Stretch:
                 step.run(env)
             except Exception as reason:
                 self.fail(step.index, reason)
-            if step.kind == LONE:  # NumPy's may lie like its operands, a kernel's is row-major
-                for slot in step.writes:
-                    env[slot] = np.array(env[slot], order="C", copy=None)
             noted = notes.take(number, read, [env[slot] for slot in step.writes])
             del read
             for slot in step.frees:

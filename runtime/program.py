@@ -146,6 +146,8 @@ class Program:
                 kind = VIEW
             elif (lone := lone_function(self.graph, node, function, threads)) is not None:
                 kind = LONE
+                step = _row_major(step, writes)
+                self.steps[index] = step, frees  # in all runs alike: what reads it may sum in another order else
             planned.append(Planned(index, step, tuple(slot for slot in reads if slot != ABSENT), tuple(writes), frees,
                                    kind, lone or function))
         self._runs = [(part, (), part.steps[0].index) if isinstance(part, Stretch) else
@@ -248,6 +250,16 @@ class Program:
         where = node.label if node else f"constants of graph {self.graph.name!r}"
         raise ExecutionFailed(where, f"{type(reason).__name__}: {reason}",
                               "check that sizes and values of the inputs suit this node") from reason
+
+
+def _row_major(step: Step, writes: Sequence[int]) -> Step:
+    """With results as a kernel writes them; NumPy's may lie like its operands."""
+    def run(env: Environment) -> None:
+        step(env)
+        for slot in writes:
+            env[slot] = np.array(env[slot], order="C", copy=None)
+
+    return run
 
 
 def owners(value: object) -> list[np.ndarray]:

@@ -365,3 +365,17 @@ def test_few_rows_of_weights_beside_what_is_read_as_it_lies(nodes: str, m: int, 
     for threads in (1, 3):
         (found,) = kernel(x, w, threads=threads, packs=Packs(frozenset([1])))
         np.testing.assert_allclose(found.reshape(2, m, n), want, rtol=1e-5, atol=1e-5 if value == 1.0 else 1e-4)
+
+
+@pytest.mark.parametrize(("size", "strides"), [((56, 7), [2, 1]), ((33, 65), [1, 1]), ((9, 5), [1, 2]),
+                                               ((3, 3), [1, 1])])
+def test_bits_of_one_map_do_not_depend_on_threads(size: tuple[int, int], strides: list[int]) -> None:
+    shapes = {"x": (3, 32, *size), "w": (1, 32, 1, 1)}
+    graph = graph_of(shapes, f"y = Conv(x, w, strides={strides})")
+    x, w = numbers(graph, shapes)
+    kernel = FusedKernel(graph)
+    (alone,) = kernel(x, w)
+    picked = x[:, :, ::strides[0], ::strides[1]].astype(float)
+    np.testing.assert_allclose(alone[:, 0], np.einsum("nchw,c->nhw", picked, w[0, :, 0, 0]), rtol=1e-4, atol=1e-5)
+    for threads in (2, 3, 8):
+        np.testing.assert_array_equal(kernel(x, w, threads=threads)[0], alone)

@@ -305,10 +305,12 @@ static eg_index eg_next_sums(const eg_tile* tile, eg_index depth, const float* i
     eg_shifted(1, image, tile->places, depth, tile->a, to);
     return eg_least(length, EG_VL);
   }
-  float sum = 0.0f;
-  for (eg_index p = 0; p < depth; ++p) sum += tile->a[p] * image[tile->places[p]];
-  *to = sum;
-  return 1;
+  // As vectors, too: else bits would depend on where tiles end.
+  const eg_index count = eg_least(length, readable);
+  eg_vector sum = {0};
+  for (eg_index p = 0; p < depth; ++p) sum += tile->a[p] * eg_some(image + tile->places[p], count);
+  *(eg_vector*)to = sum;
+  return count;
 }
 
 static void eg_direct(const eg_product* job, const eg_tile* tile) {
