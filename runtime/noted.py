@@ -276,8 +276,8 @@ class Notes:
         outliving = list(dict.fromkeys(self.places[slot][1] for slot in left if self.places[slot][0] == "made"))
         first = _FIRST + len(self.stretch.data)  # of what outlives the stretch, among the arguments
         where = {number: (first + position, 0) for position, number in enumerate(outliving)}
-        inside, arena, sizes = min((self._placed(first, outliving, given, grown) for grown in (False, True)),
-                                   key=lambda each: each[1] + sum(each[2]))
+        ways = [self._placed(first, outliving, given, grown) for grown in ((False, True) if outliving else (False,))]
+        inside, arena, sizes = min(ways, key=lambda each: each[1] + sum(each[2]))
         where |= inside
 
         def found(place: Place) -> tuple[int, int]:

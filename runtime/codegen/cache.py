@@ -63,7 +63,7 @@ def _made(target: Path, make: Callable[[Path], None]) -> Path:
 def _sweep(where: Path) -> None:
     """Once in a process: away with what others left that were killed meanwhile. Nothing takes that long to compile."""
     for path in where.glob(f"{_UNDER_WAY}*"):
-        with contextlib.suppress(OSError):  # another one was faster
+        with contextlib.suppress(OSError):  # another process was faster, or it is not ours
             if time.time() - path.stat().st_mtime > LEFT_BEHIND:
                 path.unlink()
 

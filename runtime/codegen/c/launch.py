@@ -108,6 +108,7 @@ def launch_of(written: Written, place: Mapping[str, int], exact: bool,
     """A written kernel compiled. `place` numbers the arguments; `turned` are those that are read in rows of other names
     (`strided.trips_of_a_row` is known). Raises NotFusable where it is too large."""
     sources, steps, room, turnings = [], [], 0, array("q")
+    trips = trips_of_a_row(turned.values(), written) if turned else None
     for number, ((tensor, start), dtype) in enumerate(zip(written.pointers, written.dtypes)):
         size = dtypes.numpy_dtype(dtype).itemsize
         if tensor == BUFFER:
@@ -117,8 +118,8 @@ def launch_of(written: Written, place: Mapping[str, int], exact: bool,
         elif tensor in turned:
             own = turned[tensor]
             sources.append((place[own.tensor], own.start * size))
-            turnings.extend([number, own.batches, own.batch, own.rows, own.columns, own.step,
-                             trips_of_a_row(turned.values(), written) or 0, own.at_once, room])
+            assert trips is not None
+            turnings.extend([number, own.batches, own.batch, own.rows, own.columns, own.step, trips, own.at_once, room])
             room += lines(own.room)
         else:
             sources.append((place[tensor], start * size))

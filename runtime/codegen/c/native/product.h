@@ -50,7 +50,7 @@ typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
 #endif
 
 #if defined(__AVX512F__)
-typedef float eg_full __attribute__((vector_size(64)));  // what instructions take; headers for them take half a second
+typedef float eg_full __attribute__((vector_size(64)));  // what the instructions take
 #endif
 
 // The first `count` elements of a vector, fewer than all of them; zeros behind those that are read.
@@ -98,9 +98,9 @@ static __attribute__((noinline)) void eg_put_parts(int rows, int vectors, const 
   }
 }
 
-// `columns` of C are written; of the last vector perhaps not all. `height`: of A's panels; or the step of its rows where these are read as they lie. `next` is what is needed after
-// this: it comes into the second-level cache meanwhile, `stride` bytes a step. `across`: rows of B lie `stride` elements
-// apart.
+// `columns` of C are written; of the last vector perhaps not all. `height`: of A's panels; or the step of its rows where
+// these are read as they lie. `next` is what is needed after this: it comes into the second-level cache meanwhile,
+// `stride` bytes a step. `across`: rows of B lie `stride` elements apart, and nothing is asked for.
 EG_INLINE void eg_block(const int packed, const int across, const int rows, const int vectors, eg_index height,
                         eg_index depth, const float* restrict a, const float* restrict b, float* restrict c,
                         eg_index step, eg_index columns, int add, const char* next, eg_index stride) {
@@ -133,7 +133,7 @@ EG_INLINE void eg_block(const int packed, const int across, const int rows, cons
     a += height;
     for (int i = 0; i < 3; ++i) places[i] += sizeof(float);
     b += across ? stride : EG_NR;
-    next += stride;
+    if (!across) next += stride;
   }
   if (some < EG_VL) {
     eg_vector kept[EG_MR * EG_NV];
