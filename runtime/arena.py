@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from itertools import accumulate
 
 ALIGNMENT = 256  # what CUDA's own allocations have
+TRIES = 60  # orders in which blocks are placed
+_COMPARED = 1 << 19  # pairs of blocks, in all tries after the first one
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,85 +26,96 @@ def aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def arrange(spans: Sequence[Span]) -> tuple[list[int], int]:
-    """The offset of each span and the size of the arena.
-
-    The largest are placed first, each into the smallest gap that holds it among those that are needed at the same
-    time, else behind them.
-    """
-    offsets = [0] * len(spans)
-    order = sorted(range(len(spans)), key=lambda index: (-spans[index].size, spans[index].first, index))
-    first, last, begin, end = (np.zeros(len(spans), np.int64) for _ in range(4))
-    arena = 0
-    for placed, index in enumerate(order):
-        span = spans[index]
-        size = aligned(span.size)
-        if not size:
-            first[placed], last[placed] = 1, 0  # needed never
-            continue
-        beside = (first[:placed] <= span.last) & (last[:placed] >= span.first)
-        offset = _best_fit(begin[:placed][beside], end[:placed][beside], size)
-        first[placed], last[placed], begin[placed], end[placed] = span.first, span.last, offset, offset + size
-        offsets[index] = offset
-        arena = max(arena, offset + size)
-    return offsets, arena
-
-
-def _best_fit(begin: np.ndarray, end: np.ndarray, size: int) -> int:
-    """The offset of the smallest gap of `size` bytes or more between blocks, else behind all."""
-    if not begin.size:
-        return 0
-    order = np.argsort(begin, kind="stable")
-    reached = np.maximum.accumulate(end[order])
-    starts = np.concatenate(([0], reached[:-1]))
-    gaps = begin[order] - starts
-    fitting = np.flatnonzero(gaps >= size)
-    if not fitting.size:
-        return int(reached[-1])
-    return int(starts[fitting[np.argmin(gaps[fitting])]])
-
-
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytes that others may use from step `first` to step `last`, both included."""
+    """Bytes that others may use from step `first` to step `last`, both included; and `more` behind them, which count as
+    the arena does."""
 
     size: int
     first: int
     last: int
+    more: int = 0
 
 
-def in_regions(regions: Sequence[Region], spans: Sequence[Span], fitting: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """What of the spans lies in regions, so that the others need little memory: index -> region and offset. A span may
-    lie in the first `fitting` regions.
+def arrange(spans: Sequence[Span]) -> tuple[list[int], int]:
+    """The offset of each span and the size of the arena."""
+    places, arena = in_regions((), spans, (0,) * len(spans))
+    return [offset for _, offset in places], arena
 
-    As long as one that is needed while most is needed fits into a region, the largest such goes there.
+
+def in_regions(regions: Sequence[Region], spans: Sequence[Span],
+               fitting: Sequence[int]) -> tuple[list[tuple[int, int]], int]:
+    """Where each span lies, so that little memory is needed beside the regions: the number of a region, or that of all
+    of them for the arena, and an offset; and the size of the arena. A span may lie in the first `fitting` regions.
+
+    The largest are placed first, each into the smallest gap that holds it among those that are needed at the same
+    time. Then others are tried first: what ended at the top of the arena.
     """
-    numbers = np.array([(span.first, span.last, span.size) for span in spans], np.int64).reshape(-1, 3)
-    first, last, size = numbers.T
-    inside: list[list[int]] = [[] for _ in regions]
-    offsets: dict[int, tuple[int, int]] = {}
-    waiting = size > 0
-    while waiting.any():
-        change = np.zeros(int(last.max()) + 2, np.int64)
-        np.add.at(change, first[waiting], size[waiting])
-        np.add.at(change, last[waiting] + 1, -size[waiting])
-        most = int(np.argmax(np.cumsum(change)))
-        there = np.flatnonzero(waiting & (first <= most) & (last >= most))
-        for index in sorted(there.tolist(), key=lambda each: -spans[each].size):
-            place = next((place for place in range(min(fitting[index], len(regions)))
-                          if _fits(regions[place], [spans[each] for each in (*inside[place], index)])), None)
-            if place is not None:
-                inside[place].append(index)
-                waiting[index] = False
-                break
-        else:
+    order = sorted(range(len(spans)), key=lambda index: (-spans[index].size, spans[index].first, index))
+    given = sum(region.size for region in regions)
+    least = _needed(spans) - given
+    chance = random.Random(0)
+    best: tuple[int, list[tuple[int, int]], int] | None = None
+    for _ in range(1 + min(TRIES, _COMPARED // max(len(spans) ** 2, 1))):
+        places, reached = _placed(regions, spans, fitting, order)
+        arena, needed = reached[-1], sum(reached) - given
+        if best is None or needed < best[0]:
+            best = needed, places, arena
+        top = [index for index, (number, offset) in enumerate(places)
+               if number == len(regions) and offset + aligned(spans[index].size) == arena]
+        if best[0] <= least or not arena:
             break
-    for place, taken in enumerate(inside):
-        offsets |= {index: (place, offset) for index, offset in zip(taken, arrange([spans[each] for each in taken])[0])}
-    return offsets
+        for index in top:
+            place = order.index(index)
+            order.insert(chance.randrange(place + 1), order.pop(place))
+    assert best is not None
+    return best[1], best[2]
 
 
-def _fits(region: Region, spans: Sequence[Span]) -> bool:
-    if any(span.first < region.first or span.last > region.last or span.size > region.size for span in spans):
-        return False
-    return all(offset + span.size <= region.size for offset, span in zip(arrange(spans)[0], spans))
+def _needed(spans: Sequence[Span]) -> int:
+    """Bytes at the step that needs most."""
+    change = [0] * (max((span.last for span in spans), default=0) + 2)
+    for span in spans:
+        change[span.first] += span.size
+        change[span.last + 1] -= span.size
+    return max(accumulate(change))
+
+
+def _placed(regions: Sequence[Region], spans: Sequence[Span], fitting: Sequence[int],
+            order: Sequence[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Spans placed in an order, each where the least memory is needed for it, in regions first; and how far each region
+    and the arena are taken."""
+    taken: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(regions) + 1)]
+    reached, limits = [*(region.size for region in regions), 0], [region.size + region.more for region in regions]
+    places = [(len(regions), 0)] * len(spans)
+    for index in order:
+        span, size = spans[index], aligned(spans[index].size)
+        if not size:
+            continue  # needed never
+        found = None
+        for number in (*range(min(fitting[index], len(regions))), len(regions)):
+            if number < len(regions) and not regions[number].first <= span.first <= span.last <= regions[number].last:
+                continue
+            offset = _best_fit(sorted((begin, end) for first, last, begin, end in taken[number]
+                                      if first <= span.last and last >= span.first), size)
+            end = offset + (span.size if number < len(regions) else size)
+            growth = max(end - reached[number], 0)
+            cost = growth, growth > 0 and number < len(regions)
+            if (number == len(regions) or end <= limits[number]) and (found is None or cost < found[0]):
+                found = cost, number, offset
+        assert found is not None
+        (growth, _), number, offset = found
+        reached[number] += growth
+        taken[number].append((span.first, span.last, offset, offset + size))
+        places[index] = number, offset
+    return places, reached
+
+
+def _best_fit(blocks: Sequence[tuple[int, int]], size: int) -> int:
+    """The offset of the smallest gap of `size` bytes or more between blocks, else behind all."""
+    reached, found, least = 0, -1, 0
+    for begin, end in blocks:
+        if begin - reached >= size and (found < 0 or begin - reached < least):
+            found, least = reached, begin - reached
+        reached = max(reached, end)
+    return found if found >= 0 else reached

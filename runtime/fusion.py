@@ -277,14 +277,17 @@ class FusedFunction:
         return self.kernel.call_of(values, self.threads, self._packs(values))
 
 
+LONE = frozenset({"Concat", "Gather"})  # beside pointwise operators
+
+
 def lone_function(graph: Graph, node: Node, function: NodeFunction, threads: int) -> FusedFunction | None:
-    """The function of a pointwise node, a Concat or a Pad that mirrors by itself as a kernel, with the same bits; None
-    for others. It gains nothing alone, but lets kernels around it run in one call."""
+    """The function of a pointwise node, a Concat, a Gather or a Pad that mirrors by itself as a kernel, with the same
+    bits; None for others. It gains nothing alone, but lets kernels around it run in one call."""
     record = find(node.op, node.domain)
     if node.op == "Pad" and not node.domain and not node.is_opaque:
         mirrored = _mirrored(graph, node)
         return None if mirrored is None else FusedFunction(kernel_of(mirrored, True), (), threads, function)
-    if record is None or not (record.pointwise or node.op == "Concat") or not is_fusable(graph, node):
+    if record is None or not (record.pointwise or node.op in LONE) or not is_fusable(graph, node):
         return None
     names = [f"x{place}" for place in range(len(node.inputs))]
     types = dict(zip((*names, "y"), (graph.type_of(name) for name in (*node.inputs, node.outputs[0]))))

@@ -20,9 +20,9 @@ from .settled import MOST_BYTES
 
 MOST_RECORDS = 8  # sets of sizes
 LEAST = 2  # kernels that are worth it
-# What a stretch may take without being parted, beside the bytes that are needed at one time: a thirtieth of those, or
+# What a stretch may take without being parted, beside the bytes that are needed at one time: a sixtieth of those, or
 # where that is little what a few more calls are not worth, less the more it is in proportion.
-MOST_WASTED, LEAST_WASTED = 1 / 32, 1 << 17
+MOST_WASTED, LEAST_WASTED = 1 / 64, 1 << 17
 
 
 class Stretch:

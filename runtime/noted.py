@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .arena import Region, Span, arrange, in_regions
+from .arena import Region, Span, in_regions
 from .codegen.c import FusedKernel
 from .codegen.c.fused import Call, copying
 from .codegen.c.launch import address_of, at, first_line, workspace
@@ -135,7 +135,7 @@ class Record:
         starts, fault = list(map(first_line, made)), np.zeros(1, np.int64) if self.indexed else _UNUSED
         arguments = array("q", [0, address_of(fault), first_line(memory), *map(address_of, data), *starts,
                                 *map(address_of, given)])  # type: ignore[arg-type]
-        engine().eg_follow(at(self.steps), self.count, at(arguments))
+        engine().eg_follow(at(self.steps), self.count, at(arguments), _FAULT)
         if self.indexed and fault[0]:
             return False
         for value in self.values:
@@ -258,7 +258,7 @@ class Notes:
         indexed = any(call.plan.indexed for call, _, _ in self.calls)
         self._keep_what_is_left()
         found = self._recorded(indexed, {})
-        if indexed or not self.given:  # where an index is outside, the steps are run again one by one
+        if not self.given:
             return found
         again = self._recorded(indexed, self.given)
         return replace(again, otherwise=found) if again.size < found.size else found
@@ -276,8 +276,7 @@ class Notes:
         outliving = list(dict.fromkeys(self.places[slot][1] for slot in left if self.places[slot][0] == "made"))
         first = _FIRST + len(self.stretch.data)  # of what outlives the stretch, among the arguments
         where = {number: (first + position, 0) for position, number in enumerate(outliving)}
-        ways = [self._placed(first, outliving, given, grown) for grown in ((False, True) if outliving else (False,))]
-        inside, arena, sizes = min(ways, key=lambda each: each[1] + sum(each[2]))
+        inside, arena, sizes = self._placed(first, outliving, given)
         where |= inside
 
         def found(place: Place) -> tuple[int, int]:
@@ -301,25 +300,26 @@ class Notes:
                       [*self.kept.values(), *self.known, *(call for call, _, _ in self.calls), *made],
                       [*given.values()])
 
-    def _placed(self, first: int, outliving: Sequence[int], given: Mapping[int, Given],
-                grown: bool) -> tuple[dict[int, tuple[int, int]], int, list[int]]:
+    def _placed(self, first: int, outliving: Sequence[int],
+                given: Mapping[int, Given]) -> tuple[dict[int, tuple[int, int]], int, list[int]]:
         """The argument and the bytes into it of what does not outlive the stretch, the size of the arena, and those of
-        what outlives it: `grown` ones may be a little larger than they have to be, so that more lies in them."""
+        what outlives it: a little larger than they have to be where more lies in them then. What is given is not
+        overwritten before all indices are known to be inside of their axes: else the steps run again, one by one."""
         rest = [number for number in range(len(self.spans)) if number not in set(outliving)]
         spans, end = [self.spans[number] for number in rest], len(self.stretch.steps)
         sizes = [self.spans[number].size for number in outliving]
-        regions = [Region(size + size // GROWTH * grown, 0, self.spans[number].first - 1)
+        regions = [Region(size, 0, self.spans[number].first - 1, size // GROWTH)
                    for number, size in zip(outliving, sizes)]
-        regions += [Region(each.size, self.dying[key].last + 1, end) for key, each in given.items()]
+        checked = max((self.spans[memory].first for call, _, memory in self.calls if call.plan.indexed), default=-1)
+        regions += [Region(each.size, max(self.dying[key].last, checked) + 1, end) for key, each in given.items()]
         memory = {number for _, _, number in self.calls}  # of kernels, which begins at a line: what is given may not
-        inside = in_regions(regions, spans, [len(outliving) if number in memory else len(regions) for number in rest])
-        for index, (region, offset) in inside.items():
+        places, arena = in_regions(regions, spans,
+                                   [len(outliving) if number in memory else len(regions) for number in rest])
+        for (region, offset), span in zip(places, spans):
             if region < len(outliving):
-                sizes[region] = max(sizes[region], offset + spans[index].size)
-        where = {rest[index]: (first + region, offset) for index, (region, offset) in inside.items()}
-        others = [number for number in rest if number not in where]
-        offsets, arena = arrange([self.spans[number] for number in others])
-        return where | {number: (_ARENA, offset) for number, offset in zip(others, offsets)}, arena, sizes
+                sizes[region] = max(sizes[region], offset + span.size)
+        return {number: (_ARENA if region == len(regions) else first + region, offset)
+                for number, (region, offset) in zip(rest, places)}, arena, sizes
 
     def peak(self) -> int:
         """Bytes that are needed at one time at most."""

@@ -445,3 +445,43 @@ def test_runs_have_the_same_bits_whatever_way_they_take() -> None:
     for seed in range(5):
         feeds = draw(graph, seed)
         same(session.run(feeds), dict(zip(graph.outputs, counting.program.run_counting([feeds["x"]])[0])))
+
+
+def test_memory_that_came_in_is_not_overwritten_before_all_indices_are_read() -> None:
+    graph = parse_graph("""graph "g" opset 18 (x: float32[64, 300], i: int64[64]) -> (y) {
+      zero = constant int64[] 0
+      a = CumSum(x, zero)
+      b = Exp(a)
+      c = Neg(b)
+      d = Gather(c, i, axis=0)
+      e = Sin(d)
+      f = Cos(d)
+      g = Mul(e, f)
+      y = ReduceMax(g, axes=[1])
+    }""")
+    groups = [Group((place,), node.outputs[0], ()) for place, node in enumerate(graph.nodes) if node.op != "CumSum"]
+    fused = fuse(graph, groups)
+    session, feeds = Session(fused, threads=1), {"x": draw(graph, 0, {})["x"], "i": np.arange(64)[::-1].copy()}
+    for _ in range(4):
+        same(session.run(feeds), one_by_one(fused, feeds))
+    assert any(record.given for record in records(session))
+    for run in (session.run, lambda feeds: one_by_one(fused, feeds)):
+        with pytest.raises(ExecutionFailed, match=r"Gather.*(index|bounds)"):
+            run({**feeds, "i": feeds["i"] + 1})
+    same(session.run(feeds), one_by_one(fused, feeds))
+
+
+def test_a_gather_runs_among_others() -> None:
+    """It has no kernel that the search chose, and does not part those around it."""
+    graph = chain("""graph "chain" opset 18 (x: float32[n, 4], i: int64[2, m]) -> (y) {
+      a = Abs(x)
+      b = Gather(a, i, axis=0)
+      y = Neg(b)
+    }""", ("Abs", "Neg"))
+    session, feeds = Session(graph, threads=1), {"x": feed(5, 3)["x"], "i": np.array([[0, -5, 4], [2, 2, -1]])}
+    for _ in range(3):
+        same(session.run(feeds), {"y": -np.abs(feeds["x"])[feeds["i"]]})
+    (record,) = records(session)
+    assert record.count == 3
+    with pytest.raises(ExecutionFailed, match=r"Gather|index|bounds"):
+        session.run({**feeds, "i": np.array([[0, 9, 1], [0, 0, 0]])})

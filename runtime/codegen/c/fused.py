@@ -237,11 +237,11 @@ class Call:
                     tuple(made))
 
     def run(self, addresses: list[int]) -> None:
-        """Run it on arguments, outputs and a fault at these addresses."""
+        """Run it on arguments, outputs and, as the last one, a fault at these addresses."""
         memory = workspace(self.room)
         start = first_line(memory)
         arguments = array("q", [*addresses, *(start + each for each in self.rooms), start + self.memory])
-        engine().eg_follow(at(self.steps), self.count, at(arguments))
+        engine().eg_follow(at(self.steps), self.count, at(arguments), len(addresses) - 1)
 
 
 def plan_of(graph: Graph, shapes: Mapping[str, Sequence[int]], strides: Mapping[str, Sequence[int]] | None = None,

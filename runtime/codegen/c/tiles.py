@@ -24,7 +24,7 @@ from .views import NotFusable
 
 FLOAT = 4  # bytes
 _IMAGE_WORDS = 6  # of a step
-_PLANNED = (0,) * 15  # memory, and what `eg_plan` sets
+_PLANNED = (0,) * 16  # memory, and what `eg_plan` sets
 THREAD_WORK = 1 << 21  # products of numbers that a thread has to get at least: 20 to 40 us, as waking it up takes
 
 

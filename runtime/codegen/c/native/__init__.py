@@ -21,7 +21,7 @@ def engine() -> ctypes.CDLL:
     """The library. Raises TargetUnavailable without a compiler."""
     found = library("eg_engine", source(), *_FLAGS, seconds=_SECONDS)
     found.eg_follow.restype = None
-    found.eg_follow.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p]
+    found.eg_follow.argtypes = [ctypes.c_void_p, ctypes.c_longlong, ctypes.c_void_p, ctypes.c_longlong]
     for name in ("eg_height", "eg_width", "eg_lane", "eg_plan", "eg_plan_recurrent"):
         getattr(found, name).restype = ctypes.c_longlong
     found.eg_plan.argtypes = found.eg_plan_recurrent.argtypes = [ctypes.c_void_p]

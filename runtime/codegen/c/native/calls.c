@@ -65,9 +65,10 @@ static void eg_images(const eg_step* step, eg_product* job, char* room) {
   }
 }
 
-void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments) {
+// Argument `fault` is where faults are told: what comes after one is not run.
+void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments, eg_index fault) {
   __atomic_add_fetch(&eg_pool.calls, count > 1, __ATOMIC_RELAXED);
-  for (const eg_step* step = steps; step < steps + count; ++step) {
+  for (const eg_step* step = steps; step < steps + count && !*(const eg_index*)arguments[fault]; ++step) {
     eg_index bases[EG_MOST_POINTERS];
     eg_launch launch;
     char* const own = (char*)arguments[step->memory] + step->memory_at;

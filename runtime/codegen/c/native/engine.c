@@ -112,6 +112,7 @@ typedef struct {
   eg_index left_at, turned_at, buffers_at, image_at, room;  // bytes: where things lie in the memory of a thread
   eg_index band;                                       // elements of a channel that a tile pads at most
   eg_index given, height;                              // A is read as it lies; so many rows of it at a time
+  eg_index kept;                                       // packed rows of A are kept for the tiles beside, else block by block
   eg_index across;                                     // B is read as it lies: the step of its rows; else 0
 } eg_product;
 
@@ -129,6 +130,7 @@ typedef struct {
   int again;  // it is computed once more: rows of A that are packed now are not for other tiles
   eg_index given;  // the step of A's rows where these are read as they lie, else 0
   eg_index across;  // the same of B
+  float* apart;  // not NULL: where rows of A are packed, which else are read as they lie
 } eg_tile;
 enum { EG_LEFT, EG_RIGHT, EG_NEITHER };
 
@@ -212,9 +214,9 @@ static void eg_sums(const eg_product* job, const eg_tile* tile) {
   static __thread eg_index packed_serial, packed_tile;  // which rows of A lie in this thread's room
   static __thread int packed_subnormal;
   const eg_index height = tile->height, blocks = eg_parts_of(job->k, EG_KC), same = tile->number / job->column_tiles;
-  // Rows of A that other tiles need too are packed whole and kept for them, else block by block.
-  const int whole = job->column_tiles > 1 && !job->given, as_is = job->a_packed || tile->given;
-  float *const panel = (float*)eg_own(job, 0), *const room = as_is ? NULL : (float*)eg_own(job, job->left_at);
+  const int whole = job->kept, as_is = job->a_packed || tile->given;
+  float *const panel = (float*)eg_own(job, 0), *const own = (float*)eg_own(job, job->left_at);
+  float* const room = as_is ? NULL : tile->apart ? tile->apart : own;
   if (room) {
     if (whole && (packed_serial != job->serial || packed_tile != same || tile->again)) {
       eg_left(job, tile, 0, job->k, room);
@@ -404,7 +406,21 @@ static void eg_multiplied_across(const eg_product* job, eg_tile* tile) {
   eg_products(job, tile);
 }
 
-// A tile whose A is read as it lies. Where there are subnormal numbers, rows of A are packed, those of one panel at a time.
+// A tile with rows of A that else are read as they lie: packed, those of one panel at a time. They lie on the stack, so
+// that only a product with subnormal numbers takes memory for them.
+static __attribute__((noinline)) void eg_packed_apart(const eg_product* job, const eg_tile* tile) {
+  float room[EG_MR * EG_KC + EG_SLACK] __attribute__((aligned(64)));
+  for (eg_index row = 0; row < tile->rows; row += tile->height) {
+    eg_tile part = *tile;
+    part.given = 0;
+    part.apart = room;
+    part.rows = eg_least(tile->height, tile->rows - row);
+    part.a += row * job->a_row;
+    part.c += row * tile->step;
+    eg_packed(job, &part);
+  }
+}
+
 static void eg_multiplied(const eg_product* job, eg_tile* tile) {
   if (job->across) {
     eg_multiplied_across(job, tile);
@@ -423,15 +439,7 @@ static void eg_multiplied(const eg_product* job, eg_tile* tile) {
   for (eg_index row = 0; tile->subnormal && row < tile->rows; row += together)
     subnormal[EG_LEFT] |= eg_has_subnormal(tile->a + row * job->a_row, job->k * together);
   if (!subnormal[EG_LEFT]) eg_products(job, tile);
-  if (!subnormal[EG_LEFT] && !subnormal[EG_RIGHT]) return;
-  for (eg_index row = 0; row < tile->rows; row += tile->height) {
-    eg_tile part = *tile;
-    part.given = 0;
-    part.rows = eg_least(tile->height, tile->rows - row);
-    part.a += row * job->a_row;
-    part.c += row * tile->step;
-    eg_packed(job, &part);
-  }
+  if (subnormal[EG_LEFT] || subnormal[EG_RIGHT]) eg_packed_apart(job, tile);
 }
 
 static void eg_compute(void* work, eg_index number) {

@@ -9,7 +9,7 @@ enum { EG_SIGMOID, EG_TANH, EG_RELU };
 enum { EG_X, EG_W, EG_R, EG_BIAS, EG_LENGTHS, EG_H0, EG_C0, EG_PEEPHOLES, EG_Y, EG_LAST_H, EG_LAST_C, EG_TOLD, EG_ALL };
 #define EG_FEW 3                  // sequences that are computed without a product like others
 #define EG_PROJECTED (1 << 16)    // bytes of projected inputs
-#define EG_LEAST_ROWS (2 * EG_MR) // that are projected at a time, at least
+#define EG_LEAST_ROWS EG_MR       // that are projected at a time, at least
 #define EG_LEAST_SEQUENCES 4      // of a part of a batch
 
 typedef struct {
@@ -85,7 +85,7 @@ eg_index eg_plan_recurrent(eg_recurrent* job) {
   job->parts = eg_most(eg_least(wanted, batch / EG_LEAST_SEQUENCES), 1);
   const eg_index rows = eg_parts_of(batch, job->parts);
   const eg_index fit = eg_most(EG_PROJECTED / (rows * job->gates * 4), eg_parts_of(EG_LEAST_ROWS, rows));
-  job->chunk = eg_parts_of(job->steps, eg_parts_of(job->steps, fit));
+  job->chunk = eg_parts_of(job->steps, eg_most(job->steps / fit, 1));
   eg_index at = 0;
 #define EG_PLACE(place, floats) job->place = at, at += eg_lines((floats) + EG_NR) / 4
   EG_PLACE(projected_at, job->chunk * rows * job->gates);

@@ -167,8 +167,9 @@ eg_index eg_plan(eg_product* job) {
   const int direct = eg_is_direct(job);
   job->left_at = job->b_packed || direct ? 0 : eg_lines(deepest * EG_NR + EG_SLACK);
   job->turned_at = job->left_at;
-  const eg_index packed = job->given ? height * deepest : rows * (job->column_tiles > 1 ? job->k : deepest);
-  if (!job->a_packed && !direct) job->turned_at += eg_lines(packed + EG_SLACK);
+  job->kept = job->column_tiles > 1 && !job->given && (job->places || rows * job->k * job->threads <= eg_share(job));
+  const eg_index packed = rows * (job->kept ? job->k : deepest);
+  if (!job->a_packed && !job->given && !direct) job->turned_at += eg_lines(packed + EG_SLACK);
   job->buffers_at = job->turned_at + (job->turned ? eg_lines(rows * job->columns) : 0);
   job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
   job->room = job->image_at;
