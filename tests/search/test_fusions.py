@@ -15,8 +15,9 @@ from graphs.text import parse_graph
 from runtime import run
 from runtime.codegen.c import FusedKernel, NotFusable, text, unavailable
 from runtime.codegen.c.check import fault
+from runtime.codegen.c.fused import plan_of
 from runtime.feeds import draw
-from runtime.fusion import Group, body_of, fuse, with_sizes
+from runtime.fusion import Group, body_of, constant_inputs, fuse, with_sizes
 from search.fusions import FusionBudget, discover
 from search.fusions.apart import Apart
 from search.fusions.choose import best_packing, excluding
@@ -139,6 +140,26 @@ def test_what_is_checked_is_what_runs(inputs: str, nodes: str, kept: dict[str, t
     graph = parse_graph(f'graph "g" opset 18 ({inputs}) -> (y) {{\n{nodes}\n}}')
     small = small_sizes(graph, shapes_of(graph))
     assert {name: small[name] for name in kept} == kept
+
+
+@needs_compiler
+@pytest.mark.parametrize(("m", "k", "n"), [(128, 1024, 2816), (128, 1024, 1100), (512, 768, 3072), (512, 3072, 768),
+                                           (4000, 64, 48)])
+@pytest.mark.parametrize("which", ["x0, w0", "w0, x0"])
+def test_a_product_is_checked_where_the_engine_reads_operands_as_it_does(m: int, k: int, n: int, which: str) -> None:
+    a, b = which.split(", ")
+    graph = parse_graph(f"""graph "g" opset 18 ({a}: float32[{m}, {k}], {b}: float32[{k}, {n}]) -> (y) {{
+      c = MatMul({which})
+      y = Relu(c)
+    }}""")
+
+    def ways(shapes: dict[str, tuple[int, ...]]) -> tuple[bool, ...]:
+        product = plan_of(graph, shapes).product
+        assert product is not None
+        return product.ways(constant_inputs(graph))
+
+    small = small_sizes(graph, shapes_of(graph))
+    assert small != shapes_of(graph) and ways(small) == ways(shapes_of(graph))
 
 
 def test_the_packing_is_the_best_and_not_the_greedy_one() -> None:

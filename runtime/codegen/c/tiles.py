@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -25,6 +25,7 @@ from .views import NotFusable
 FLOAT = 4  # bytes
 _IMAGE_WORDS = 6  # of a step
 _PLANNED = (0,) * 16  # memory, and what `eg_plan` sets
+_GIVEN, _ACROSS = -4, -1  # of those: whether A, and B, is read as it lies
 THREAD_WORK = 1 << 21  # products of numbers that a thread has to get at least: 20 to 40 us, as waking it up takes
 
 
@@ -104,24 +105,15 @@ class Product:
                 return self.transformed.step(addresses, threads, packs)
         each, image, then = self.operands, self.operands.image, self.then
         alone = image is not None and self.turned and bool(self.padding)  # one image at a time
-        packed = {side: self._packed(side, packs, addresses) for side, place in (("a", self.left), ("b", self.right))
-                  if place in packs.fixed and place != self.image}
+        packed = {side: self._packed(side, packs, addresses) for side in self._sides(packs.fixed)}
         threads = max(1, min(threads, each.work // THREAD_WORK))
         table = self._table("a" in packed, "b" in packed)
         launch = then.launch.template() if then else None
         squares = array("q")  # an `eg_winograd`
         if image is None and each.winograd:
             squares.extend(each.winograd.words(addresses[self.left] + each.left.start * FLOAT))
-        job = array("q", [
-            0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k, address_of(table),
-            each.left.row, each.left.column, each.right.row, each.right.column, each.step,
-            "a" in packed, "b" in packed, self.turned, bool(packed) and all(map(is_plain, packed.values())),
-            address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
-            image.elements if image else 0, image.run if image else 0,
-            at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
-            at(squares) if squares else 0, bool(then and then.whole_rows), at(launch) if launch else 0,
-            at(then.rows) if then else 0, at(then.columns) if then else 0, then.row_size if then else -1,
-            then.column_size if then else -1, threads, *_PLANNED])
+        plain = bool(packed) and all(map(is_plain, packed.values()))
+        job = self._job(packed, plain, table, launch, squares, threads)
         room = int(engine().eg_plan(at(job))) * threads
         sides: list[int] = []
         for side, place, operand in (("a", self.left, each.left), ("b", self.right, each.right)):
@@ -135,6 +127,36 @@ class Product:
         words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images,
                             0, 0, 0])
         return Made(words, sources, (self, launch, job, table, packed, squares), room)
+
+    def _sides(self, fixed: Collection[int]) -> list[str]:
+        """Which of A and B are panels, where the arguments at `fixed` are."""
+        return [side for side, place in (("a", self.left), ("b", self.right)) if place in fixed and place != self.image]
+
+    def _job(self, packed: Collection[str], plain: bool, table: np.ndarray, launch: array[int] | None,
+             squares: array[int], threads: int) -> array[int]:
+        """An `eg_product`, but for where things lie."""
+        each, image, then = self.operands, self.operands.image, self.then
+        alone = image is not None and self.turned and bool(self.padding)
+        return array("q", [
+            0, 0, 0, image.groups if image and alone else len(each.starts), each.m, each.n, each.k, address_of(table),
+            each.left.row, each.left.column, each.right.row, each.right.column, each.step,
+            "a" in packed, "b" in packed, self.turned, plain,
+            address_of(image.places) if image else 0, address_of(image.positions) if image else 0,
+            image.elements if image else 0, image.run if image else 0,
+            at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
+            at(squares) if squares else 0, bool(then and then.whole_rows), at(launch) if launch else 0,
+            at(then.rows) if then else 0, at(then.columns) if then else 0, then.row_size if then else -1,
+            then.column_size if then else -1, threads, *_PLANNED])
+
+    def ways(self, fixed: Collection[int]) -> tuple[bool, ...]:
+        """Whether one thread reads A, and B, as it lies, where the arguments at `fixed` are panels."""
+        if self.lanes or (self.operands.winograd and self.operands.image is None):
+            return ()
+        packed = self._sides(fixed)
+        table, launch = self._table("a" in packed, "b" in packed), self.then.launch.template() if self.then else None
+        job = self._job(packed, True, table, launch, array("q"), 1)
+        engine().eg_plan(at(job))
+        return job[_GIVEN] != 0, job[_ACROSS] != 0
 
     def _packed(self, side: str, packs: Packs, addresses: Sequence[int]) -> np.ndarray:
         """Panels of A or B, one after the other for each batch that has its own."""
