@@ -92,6 +92,44 @@ def test_windows_of_any_shape(shapes: tuple[tuple[int, ...], ...], channels: int
     assert kernel.plan(*arrays).product is not None
 
 
+LINES = st.tuples(st.tuples(st.integers(1, 20), st.integers(17, 140)), st.tuples(st.integers(1, 5), st.integers(1, 5)),
+                  st.tuples(st.integers(1, 2), st.integers(1, 2)), st.tuples(*[st.integers(0, 3)] * 4))
+
+
+def convolved(shapes: tuple[tuple[int, ...], ...], channels: int, threads: int,
+              seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel and float64 make of random planes."""
+    sizes, lengths, strides, pads = shapes
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((1, channels, *sizes)).astype(np.float32)
+    weights = rng.standard_normal((channels, 1, *lengths)).astype(np.float32)
+    graph = graph_of([f"x: float32{list(x.shape)}", f"w: float32{list(weights.shape)}"],
+                     f"p = Conv(x, w, group={channels}, strides={listed(strides)}, pads={listed(pads)}); y = Neg(p)")
+    (found,) = FusedKernel(graph)(x, weights, threads=threads, packs=Packs(frozenset((1,))))
+    taken = windows(x.astype(np.float64), lengths, strides, (1, 1), pads, 0)
+    return found, -(taken * weights.reshape(1, channels, -1, 1, 1).astype(np.float64)).sum(2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(LINES, st.integers(8, 19), st.integers(1, 3), st.integers(0, 1 << 16))
+def test_long_lines_are_not_turned_around(shapes: tuple[tuple[int, ...], ...], channels: int, threads: int,
+                                          seed: int) -> None:
+    sizes, lengths, _, pads = shapes
+    assume(all(size + pads[axis] + pads[axis + 2] >= lengths[axis] for axis, size in enumerate(sizes)))
+    found, want = convolved(shapes, channels, threads, seed)
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+
+
+def test_long_lines_have_the_bits_of_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [((9, 40), (3, 3), (1, 1), (1, 1, 1, 1)), ((11, 130), (3, 3), (2, 2), (0, 1, 2, 0)),
+             ((1, 70), (1, 3), (1, 2), (0, 0, 0, 3)), ((12, 64), (5, 5), (1, 1), (2, 2, 2, 2)),
+             ((8, 48), (2, 1), (2, 1), (3, 3, 3, 3))]
+    by_lines = [convolved(case, 19, 1, 0)[0] for case in cases]
+    plant("return job->kind == EG_SUMS && job->window[0]", "return job->kind > EG_MIXED && job->window[0]", monkeypatch)
+    for case, found in zip(cases, by_lines):
+        assert found.tobytes() == convolved(case, 19, 1, 0)[0].tobytes()
+
+
 BIG = {  # computed in several parts along an axis
     "lines": (["x: float32[1, 9, 300, 130]", "w: float32[9, 1, 5, 3]"],
               "p = Conv(x, w, group=9, strides=[2, 1], pads=[2, 1, 2, 1]); y = Relu(p)"),
@@ -119,9 +157,10 @@ def test_parts_of_planes(name: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize("lengths", [[1, 1], [1, 3], [3, 1], [2, 2]])
-def test_sums_of_zeros_are_positive(lengths: list[int]) -> None:
+@pytest.mark.parametrize("width", [20, 45])
+def test_sums_of_zeros_are_positive(lengths: list[int], width: int) -> None:
     """Windows that lie in the padding, and weights below zero, as well."""
-    shapes = {"x": (1, 16, 20, 20), "w": (16, 1, *lengths)}
+    shapes = {"x": (1, 16, 20, width), "w": (16, 1, *lengths)}
     texts = [f"{name}: float32{list(shape)}" for name, shape in shapes.items()]
     graph = graph_of(texts, "y = Conv(x, w, group=16, pads=[3, 3, 3, 3])")
     assert [fault(FusedKernel(graph), shapes, seed) for seed in range(3)] == [None] * 3
@@ -143,6 +182,11 @@ PLANTED = {
     "the last channels are not written": ("const eg_index channels = eg_least(rows - row, EG_VL);",
                                           "const eg_index channels = rows - row < EG_VL ? rows - row - 1 : EG_VL;"),
     "the last places are written to the first": ("memcpy(to + i * step + p, &v[i]", "memcpy(to + i * step, &v[i]"),
+    "lines: even places for odd ones": ("(tap % 2 ? odd : even)", "(tap % 2 ? even : odd)"),
+    "lines: the second line is the first": ("const eg_index own = row - i * down;", "const eg_index own = row;"),
+    "lines: what is behind the last whole vector": ("eg_put_some(to + (vectors - 1) * EG_VL, sums",
+                                                    "if (vectors < 2) eg_put_some(to + (vectors - 1) * EG_VL, sums"),
+    "lines: the padding below is a line": ("own < job->sizes[1])", "own <= job->sizes[1])"),
     "a line is mixed of the wrong places": ("deep[i] * high + lines[j] - low", "deep[i] * high + lines[0] - low"),
 }
 
@@ -153,6 +197,8 @@ def test_the_check_finds_a_planted_fault(name: str, monkeypatch: pytest.MonkeyPa
     plant(right, wrong, monkeypatch)
     shapes = {"x": (1, 37, 9, 10), "w": (37, 1, 3, 3)}
     nodes = "p = Conv(x, w, group=37, pads=[1, 1, 1, 1]); y = Relu(p)"
+    if "lines:" in name:
+        shapes, nodes = {"x": (1, 37, 19, 99), "w": (37, 1, 3, 3)}, nodes.replace("pads", "strides=[2, 2], pads")
     if "mixed" in name:
         shapes, nodes = {"x": (1, 37, 9, 10)}, 'y = Resize(x, scales=[1.0, 1.0, 2.0, 2.0], mode="linear")'
     graph = graph_of([f"{each}: float32{list(shape)}" for each, shape in shapes.items()], nodes)

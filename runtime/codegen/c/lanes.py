@@ -53,8 +53,10 @@ class Lanes:
         windows, axis = self.windows, 0 if self.windows.counts[0] > 1 else 1
         reach = (windows.kernel[axis] - 1) * windows.dilations[axis] + 1
         whole = axis == 1 and windows.kernel[0] > 1  # places in the room depend on all of its lines
+        dense = windows.kernel[0] == 1 and set(windows.dilations) == {1}
         return [self.kind, *self.sizes, *windows.begins, *self.room, *windows.counts, *windows.strides, axis, reach,
-                whole, self.taps.ctypes.data, _address(self.counted), *[0] * (3 * _DIMENSIONS)]
+                whole, self.taps.ctypes.data, _address(self.counted), *[0] * (3 * _DIMENSIONS),
+                *(windows.kernel[1:] if dense else (0, 0))]
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class Resized:
         """As the engine reads it; addresses are those of arrays that this object keeps."""
         return [_MIXED, *self.sizes, *[0] * _DIMENSIONS, *self.sizes, *self.counts, *[1] * _DIMENSIONS,
                 0 if self.counts[0] > 1 else 1, 1, self.counts[0] == 1 < self.sizes[0], 0, 0,
-                *(each.shape[1] for each in self.places), *map(_address, self.places), *map(_address, self.factors)]
+                *(each.shape[1] for each in self.places), *map(_address, self.places), *map(_address, self.factors),
+                0, 0]
 
 
 def _address(array: np.ndarray | None) -> int:

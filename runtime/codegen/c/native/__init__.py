@@ -37,8 +37,8 @@ def engine() -> ctypes.CDLL:
 
 def source() -> str:
     """The engine's text, below that of the functions that its gates and fused kernels have in common."""
-    names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "winograd.h", "engine.c", "tiling.h",
-             "recurrent.h", "calls.c")
+    names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "lines.h", "winograd.h", "engine.c",
+             "tiling.h", "recurrent.h", "calls.c")
     texts = [READING.read_text(encoding="utf-8"), written(FUNCTIONS["eg_sigmoid"], Scalar.of("float32")),
              *((HERE / name).read_text(encoding="utf-8") for name in names)]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))

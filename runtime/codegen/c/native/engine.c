@@ -346,8 +346,12 @@ static void eg_windows(const eg_product* job, const eg_tile* tile) {
     eg_pack_left(weights, job->a_row, job->a_column, tile->rows, job->k, EG_VL, panels);
     weights = panels;
   }
-  eg_slid(job->lanes, tile->b + tile->row * plane, tile->b + job->m * plane, tile->rows, weights, job->k, tile->column,
-          tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
+  if (eg_by_lines(job->lanes))
+    eg_slid_by_lines(job->lanes, tile->b + tile->row * plane, tile->rows, weights, job->k, tile->column, tile->columns,
+                     tile->c, tile->step, (float*)eg_own(job, job->image_at));
+  else
+    eg_slid(job->lanes, tile->b + tile->row * plane, tile->b + job->m * plane, tile->rows, weights, job->k, tile->column,
+            tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
 }
 
 // Whether tiles are looked at for subnormal numbers.

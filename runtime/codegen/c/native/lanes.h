@@ -16,6 +16,7 @@ typedef struct {
   eg_index mixed[3];            // how many places are mixed along each axis,
   const eg_index* places[3];    // which, for each of `counts`,
   const float* factors[3];      // and by how much; NULL for one place as it is
+  eg_index window[2];           // elements of a window along the last two axes, where they follow each other; or zeros
 } eg_lanes;
 
 static eg_index eg_plane(const eg_lanes* job) { return job->sizes[0] * job->sizes[1] * job->sizes[2]; }

@@ -28,19 +28,23 @@
 static eg_index eg_least(eg_index a, eg_index b) { return a < b ? a : b; }
 static eg_index eg_parts_of(eg_index size, eg_index part) { return (size + part - 1) / part; }
 typedef float eg_vector __attribute__((vector_size(EG_VL * 4), aligned(4), may_alias));
-// The elements of two vectors in turn, of their first halves and of their second halves; every second element of both.
+// The elements of two vectors in turn, of their first halves and of their second halves; every second element of both,
+// from the first and from the second one on.
 #if EG_VL == 16
 #define EG_FIRST 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define EG_SECOND 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define EG_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define EG_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
 #elif EG_VL == 8
 #define EG_FIRST 0, 8, 1, 9, 2, 10, 3, 11
 #define EG_SECOND 4, 12, 5, 13, 6, 14, 7, 15
 #define EG_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define EG_ODD 1, 3, 5, 7, 9, 11, 13, 15
 #else
 #define EG_FIRST 0, 4, 1, 5
 #define EG_SECOND 2, 6, 3, 7
 #define EG_EVEN 0, 2, 4, 6
+#define EG_ODD 1, 3, 5, 7
 #endif
 #if defined(__clang__)
 #define EG_MIXED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

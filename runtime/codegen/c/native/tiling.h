@@ -17,7 +17,10 @@
 static eg_index eg_plan_windows(eg_product* job) {
   const eg_lanes* const lanes = job->lanes;
   const eg_index windows = lanes->counts[lanes->axis], line = job->n / windows, blocks = eg_parts_of(job->m, EG_VL);
-  const eg_index most = job->whole_rows || lanes->whole ? windows : EG_TILE_BYTES / 4 / (eg_line_of(lanes) * EG_VL * 4);
+  const int by_lines = eg_by_lines(lanes);
+  const eg_index bytes = by_lines ? lanes->strides[1] * eg_line_room(lanes) * 4 : eg_line_of(lanes) * EG_VL * 4;
+  const eg_index fitting = EG_TILE_BYTES / (by_lines ? 16 : 4) / bytes;
+  const eg_index most = job->whole_rows || lanes->whole ? windows : fitting;
   const eg_index parts = eg_parts_of(windows, most > 1 ? most : 1), per_part = eg_parts_of(windows, parts);
   job->columns = per_part * line;
   job->column_tiles = eg_parts_of(windows, per_part);
@@ -30,7 +33,8 @@ static eg_index eg_plan_windows(eg_product* job) {
   const int packs = !job->a_packed && lanes->kind == EG_SUMS;
   job->left_at = job->turned_at = job->buffers_at = packs ? eg_lines(job->rows * job->k + EG_SLACK) : 0;
   job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
-  job->room = job->image_at + eg_lines(eg_windows_room(lanes, per_part, job->columns));
+  job->room = job->image_at + eg_lines(by_lines ? eg_lines_room(lanes, per_part)
+                                                : eg_windows_room(lanes, per_part, job->columns));
   return job->room;
 }
 
