@@ -8,14 +8,16 @@ computed twice. Those that always are views for a kernel join at once: without t
 function of a tensor that is repeated along leading axes stays outside: a kernel would compute it for each copy. A set
 holds at most one matrix product, convolution, pool of windows that overlap or Resize, which reads what lies in memory:
 only views join above it. A Concat is none: it would be copied for the product as it is without, while its operands,
-which nobody else may need, stay in memory until the product is done. A recurrent operator is a set by itself, with as
-many outputs as it has.
+which nobody else may need, stay in memory until the product is done. Chains hold two: a depthwise convolution with the
+one of single pixels that makes its planes, which never lie in memory as a whole. A recurrent operator is a set by
+itself, with as many outputs as it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 
 from graphs.ir import Graph, Node
 from graphs.operators import find
@@ -30,6 +32,7 @@ from runtime.program import IN_PLACE
 
 from .several import several_outputs
 
+LONG_LINE = 24  # three quarters of two vectors of 16
 FEW = 256  # numbers for which NumPy takes less than is done around a kernel
 ALWAYS_VIEWS = frozenset({"Transpose", "Squeeze", "Unsqueeze", "Slice", "Expand", "Identity", "Split"})
 
@@ -60,6 +63,8 @@ def enumerate_groups(graph: Graph, types: Mapping[str, Type], most_per_root: int
         roots += 1
         found, complete = grower.sets_of(index, most_per_root)
         cut += not complete
+        if not library:
+            found += [chained for each in found if (chained := grower.chained(each))]
         tops[index] = max(found, key=len)
         if library and tops[index] & grower.products and index not in grower.products:
             tops[index] = grower.largest(found[0], grower.products)
@@ -91,7 +96,7 @@ class Grower:
         self.views = {index for index in self.fusable if graph.nodes[index].op in ALWAYS_VIEWS}
         self.movement = {index for index in self.fusable if is_movement(graph.nodes[index])}
         self.copied = {index for index in self.movement if graph.nodes[index].op == "Concat"}
-        makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
+        self.makers = makers = {name: index for index, node in enumerate(graph.nodes) for name in node.outputs if name}
         self.producers = [tuple(dict.fromkeys(makers[name] for name in node.inputs if name in makers))
                           for node in graph.nodes]
         self.users: list[set[int]] = [set() for _ in graph.nodes]
@@ -101,6 +106,9 @@ class Grower:
                     self.users[makers[name]].add(index)
         self.elements = [_elements(types.get(node.outputs[0])) for node in graph.nodes]
         self.costly = {index for index in self.fusable if _is_costly(graph.nodes[index], types)}
+        convolutions = [index for index in self.products if graph.nodes[index].op == "Conv"]
+        self.windows = {index: _window(graph.type_of(graph.nodes[index].inputs[1])) for index in convolutions}
+        self.wide = {index: _innermost(types.get(graph.nodes[index].outputs[0])) for index in convolutions}
         self.escapes = {makers[name] for name in graph.outputs if name in makers}
 
     def joinable(self, inside: frozenset[int]) -> Iterator[int]:
@@ -128,6 +136,36 @@ class Grower:
         """Whether a product of the set reads it, itself or through what moves it."""
         return any(user in self.products or (user in self.movement and self.is_multiplied(user, inside))
                    for user in self.users[index] & inside)
+
+    def chained(self, inside: frozenset[int]) -> frozenset[int]:
+        """A set whose product is a depthwise convolution of long lines, with the one of single pixels that makes its
+        planes, and what is pointwise between them; empty where something else reads any of that."""
+        last = [index for index in inside & self.products if self._is_depthwise(index)]
+        waiting = [self.makers[name] for index in last for name in self.nodes[index].inputs[:1] if name in self.makers]
+        found = set[int]()
+        while waiting:
+            index = waiting.pop()
+            record = find(self.nodes[index].op, self.nodes[index].domain)
+            pointwise = record is not None and record.pointwise
+            if index in self.escapes | inside or index not in self.fusable:
+                return frozenset()
+            if not pointwise and not self._is_pixelwise(index):
+                return frozenset()
+            if index not in found:
+                found.add(index)
+                waiting += self.producers[index] if pointwise else ()
+        whole = inside | found
+        alone = all(self.users[index] <= whole for index in found) and len(found & self.products) == 1
+        return frozenset(whole) if alone and len(whole) <= self.most_nodes else frozenset()
+
+    def _is_depthwise(self, index: int) -> bool:
+        node = self.nodes[index]
+        return node.op == "Conv" and node.attrs["group"] != 1 and self.wide.get(index, 0) >= LONG_LINE
+
+    def _is_pixelwise(self, index: int) -> bool:
+        """A convolution of single pixels, of all channels."""
+        node = self.nodes[index]
+        return node.op == "Conv" and index in self.products and node.attrs["group"] == 1 and self.windows[index] == 1
 
     def sets_of(self, root: int, most: int) -> tuple[list[frozenset[int]], bool]:
         """The sets of a root, smallest first and the largest at the end; whether these are all."""
@@ -183,6 +221,18 @@ class Grower:
         node, record = self.nodes[work[0]], find(self.nodes[work[0]].op, self.nodes[work[0]].domain)
         few = self.elements[work[0]] <= FEW and record is not None and record.pointwise
         return not few and node.op not in IN_PLACE.keys() | GATHERS
+
+
+def _window(weights: Type | None) -> int:
+    """Places of a convolution's window; 0 where they are unknown."""
+    shape = weights.shape if isinstance(weights, TensorType) and weights.shape is not None else ()
+    sizes = [size for size in shape[2:] if isinstance(size, int)]
+    return prod(sizes) if len(sizes) == len(shape) - 2 > 0 else 0
+
+
+def _innermost(type_: Type | None) -> int:
+    shape = type_.shape if isinstance(type_, TensorType) else None
+    return shape[-1] if shape and isinstance(shape[-1], int) else 0
 
 
 def _elements(type_: Type | None) -> int:

@@ -158,4 +158,4 @@ def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, .
         return plan.recurrent.kind if plan.recurrent else (turned,)
     operands = made.operands
     return (made.turned, made.transformed is None, type(operands.lanes), operands.image is None, bool(made.padding),
-            made.then is None, plan.in_tiles, turned, made.ways(constant_inputs(body)))
+            made.then is None, made.before is None, plan.in_tiles, turned, made.ways(constant_inputs(body)))

@@ -18,14 +18,14 @@ from graphs.ir import Graph
 from graphs.text import parse_graph
 from graphs.types import TensorType
 
-from .launch import NAME, Launch, Made, address_of, at, first_line, launch_of, lines, workspace
+from .launch import CHAINED, NAME, Launch, Made, address_of, at, first_line, launch_of, lines, workspace
 from .losses import parted
 from .lowering import Lowering, Values
 from .native import engine
 from .operands import operands_of
 from .pieces import grouped, pieces_of
 from .recurrent import Recurrent, recurrent_of
-from .stages import cuts
+from .stages import chain, cuts
 from .strided import trips_of_a_row, with_turned
 from .text import FAULT, Writer
 from .tiles import Packs, Product, product_of
@@ -273,7 +273,7 @@ def _lowered(graph: Graph, values: Values, place: Mapping[str, int], exact: bool
     try:
         return _planned(values, dict(place), exact)  # it numbers a product's result as well
     except NotFusable as reason:
-        found = _staged(graph, values, place, exact)
+        found = _chained(graph, values, place, exact) or _staged(graph, values, place, exact)
         if found is None:
             raise reason
         return found
@@ -299,6 +299,28 @@ def _launched(pieces: Sequence[Lowering], place: Mapping[str, int], exact: bool)
         if trips_of_a_row(turned.values(), written) is not None:
             return launch_of(written, place, exact, turned)
     return launch_of(Writer(NAME, pieces).made, place, exact)
+
+
+def _chained(graph: Graph, values: Values, place: Mapping[str, int], exact: bool) -> Plan | None:
+    """A depthwise convolution and the product that makes its planes as one; None where it is none."""
+    found = chain(graph)
+    if found is None:
+        return None
+    name, first, rest = found
+    shapes = {each: values.shapes[each] for each in (*graph.inputs, name)}
+    strides = {each: values.strides[each] for each in graph.inputs}
+    rest.types[name] = TensorType(values.dtypes[name], values.shapes[name])
+    try:
+        before = _planned(Values.of(first, shapes, strides), {**place, name: CHAINED}, exact)
+        after = _planned(Values.of(rest, shapes, strides), {**place, name: CHAINED}, exact)
+    except (NotFusable, EgraftError):
+        return None
+    whole = all(each.product is not None and each.in_tiles and not each.launches and not each.indexed
+                for each in (before, after))
+    if not whole or before.product is None or after.product is None:
+        return None
+    product = after.product.chained(before.product)
+    return product and replace(after, product=product, by_engine=f"{before.by_engine} and {after.by_engine}")
 
 
 def _staged(graph: Graph, values: Values, place: Mapping[str, int], exact: bool) -> Plan | None:

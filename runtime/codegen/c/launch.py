@@ -20,9 +20,10 @@ from .text import BUFFER, Written
 from .views import NotFusable
 
 NAME = "eg_fused"
-STEP_WORDS = 18
+STEP_WORDS = 19
+CHAINED = -2  # in the place of an argument: what lies in a tile's memory only
 _TURNED_WORDS = 9
-_SOURCES, _PRODUCT, _ARGUMENTS, _MEMORY = 1, 2, (3, 5, 7), 15  # among the words of a step
+_SOURCES, PRODUCT, _ARGUMENTS, _MEMORY, _BEFORE = 1, 2, (3, 5, 7), 15, 18  # among the words of a step
 PARTS = 4  # for each thread, so that one that is held up leaves work to the others
 _ALIGNED = 64
 _COMPUTED = {"double": 8, "long long": 8, "unsigned long long": 8, "bool": 1}  # bytes of C types; of others 4
@@ -33,24 +34,31 @@ _MOST_POINTERS, _MOST_SIZES = 96, 512  # as in engine.c
 @dataclass(frozen=True)
 class Made:
     """An `eg_step` (`native/calls.c`), the sources of its kernel's pointers, what it points to beside them, and the
-    bytes of memory that it needs."""
+    bytes of memory that it needs. `before`: the step of the product that makes what this one reads."""
 
     words: array[int]
     sources: array[int]
     keeps: tuple[object, ...]
     room: int
+    before: Made | None = None
 
     def moved(self, places: Sequence[tuple[int, int]], memory: tuple[int, int]) -> Made:
         """With each argument, and its own memory, at a place in others: an argument, and bytes into that."""
         sources, words = self.sources[:], self.words[:]
-        for pairs, begins in ((sources, range(0, len(sources), 2)), (words, _ARGUMENTS if words[_PRODUCT] else ())):
+        for pairs, begins in ((sources, range(0, len(sources), 2)), (words, _ARGUMENTS if words[PRODUCT] else ())):
             for begin in begins:
                 if pairs[begin] >= 0:
                     argument, start = places[pairs[begin]]
                     pairs[begin], pairs[begin + 1] = argument, start + pairs[begin + 1]
         words[_SOURCES] = at(sources)
-        return replace(self, words=words, sources=sources).with_memory(*memory)
+        made = replace(self, words=words, sources=sources)
+        return (made.behind(self.before.moved(places, memory)) if self.before else made).with_memory(*memory)
 
+    def behind(self, before: Made) -> Made:
+        """With another step before it, which uses its memory."""
+        words = self.words[:]
+        words[_BEFORE] = at(before.words)
+        return replace(self, words=words, before=before)
 
     def with_memory(self, argument: int, start: int = 0) -> Made:
         """With its own memory so many bytes into an argument."""
@@ -61,7 +69,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Launch:
-    """`sources` are, for each pointer, (argument, or -1 for a row buffer; bytes into it)."""
+    """`sources` are, for each pointer, (argument, -1 for a row buffer, or CHAINED; bytes into it)."""
 
     written: Written
     function: Function
@@ -94,8 +102,8 @@ class Launch:
 
     @cached_property
     def buffers(self) -> array[int]:
-        """1 for each pointer to a row buffer."""
-        return array("q", [argument < 0 for argument, _ in self.sources])
+        """1 for each pointer to a row buffer, 2 for what lies in a tile's memory."""
+        return array("q", [max(-argument, 0) for argument, _ in self.sources])
 
     @cached_property
     def moves(self) -> array[int]:

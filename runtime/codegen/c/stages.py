@@ -29,6 +29,17 @@ def cuts(graph: Graph) -> Iterator[tuple[str, Graph, Graph]]:
             yield name, first, rest
 
 
+def chain(graph: Graph) -> tuple[str, Graph, Graph] | None:
+    """What the second of two convolutions reads, if it is a depthwise one and the first one makes it: with the graph
+    that computes it and the graph that goes on from there, which has it as its last input."""
+    makers, found = graph.producers(), [node for node in graph.nodes if node.op == "Conv"]
+    if len(found) != 2 or found[1].inputs[0] not in makers or found[1].attrs["group"] == 1:
+        return None
+    name = found[1].inputs[0]
+    first, rest = _needed(graph, [name], ()), _needed(graph, graph.outputs, (name,))
+    return (name, first, rest) if found[0] in first.nodes and found[0] not in rest.nodes else None
+
+
 def _is_movement(node: Node) -> bool:
     record = find(node.op, node.domain)
     return node.op == "Identity" or (record is not None and record.movement)

@@ -15,7 +15,7 @@ import numpy as np
 from graphs import dtypes
 
 from .laid import held_in, in_groups, is_moved_only, laid
-from .launch import NAME, Launch, Made, address_of, at, launch_of, panels
+from .launch import NAME, PRODUCT, Launch, Made, address_of, at, launch_of, panels
 from .lowering import Lowering, Values
 from .native import engine
 from .operands import Operands, operands_of
@@ -24,8 +24,8 @@ from .views import NotFusable
 
 FLOAT = 4  # bytes
 _IMAGE_WORDS = 6  # of a step
-_PLANNED = (0,) * 16  # memory, and what `eg_plan` sets
-_GIVEN, _ACROSS = -4, -1  # of those: whether A, and B, is read as it lies
+_PLANNED = (0,) * 18  # memory, and what `eg_plan` sets
+_GIVEN, _ACROSS = -6, -1  # of those: whether A, and B, is read as it lies
 THREAD_WORK = 1 << 21  # products of numbers that a thread has to get at least: 20 to 40 us, as waking it up takes
 
 
@@ -91,11 +91,34 @@ class Product:
             self.image = self.left if self.turned else self.right
         self.lanes = array("q", operands.lanes.words() if operands.lanes else ())
         self._tables: dict[tuple[bool, bool], np.ndarray] = {}
+        self.before: Product | None = None  # of a chain: makes what lies at `image`
 
     @property
     def text(self) -> str:
-        """That of the kernel behind it."""
-        return self.then.launch.written.text if self.then else ""
+        """Those of the kernels behind it, and behind the product before."""
+        texts = [self.before.text] if self.before else []
+        return "\n".join(filter(None, [*texts, self.then.launch.written.text if self.then else ""]))
+
+    def makes_planes(self) -> bool:
+        """Whether it may be the first product of a chain: one pixel of all planes makes one of its own."""
+        image = self.operands.image
+        return (image is not None and not self.turned and not self.padding and image.groups == 1
+                and len(image.places) == image.channels and self.operands.m > 1
+                and not (self.then and self.then.whole_rows))
+
+    def slides_along_lines(self) -> bool:
+        """Whether it may be the last one: a depthwise convolution of long lines."""
+        return bool(self.lanes) and bool(engine().eg_is_by_lines(at(self.lanes))) and not (
+            self.then and self.then.whole_rows)
+
+    def chained(self, before: Product) -> Product | None:
+        """The same behind a product that makes its planes, some at a time; None where it cannot be."""
+        mine, other = self.operands, before.operands
+        if not (before.makes_planes() and self.slides_along_lines() and len(mine.starts) == len(other.starts)
+                and mine.m == other.m and mine.lanes is not None and prod(mine.lanes.sizes) == other.n == other.step):
+            return None
+        self.before = before
+        return self
 
     def step(self, addresses: Sequence[int], threads: int, packs: Packs) -> Made:
         """As a step of a call. `addresses` of the arguments: of those that `packs` calls fixed they stay."""
@@ -106,14 +129,16 @@ class Product:
         each, image, then = self.operands, self.operands.image, self.then
         alone = image is not None and self.turned and bool(self.padding)  # one image at a time
         packed = {side: self._packed(side, packs, addresses) for side in self._sides(packs.fixed)}
-        threads = max(1, min(threads, each.work // THREAD_WORK))
+        work = each.work + (self.before.operands.work if self.before else 0)
+        threads = max(1, min(threads, work // THREAD_WORK))
+        before = self.before.step(addresses, 1, packs) if self.before else None
         table = self._table("a" in packed, "b" in packed)
         launch = then.launch.template() if then else None
         squares = array("q")  # an `eg_winograd`
         if image is None and each.winograd:
             squares.extend(each.winograd.words(addresses[self.left] + each.left.start * FLOAT))
         plain = bool(packed) and all(map(is_plain, packed.values()))
-        job = self._job(packed, plain, table, launch, squares, threads)
+        job = self._job(packed, plain, table, launch, squares, threads, before.words[PRODUCT] if before else 0)
         room = int(engine().eg_plan(at(job))) * threads
         sides: list[int] = []
         for side, place, operand in (("a", self.left, each.left), ("b", self.right, each.right)):
@@ -125,16 +150,17 @@ class Product:
             room += image.groups * image.elements * FLOAT
         sources = then.launch.pointers if then else array("q")
         words = array("q", [at(launch) if launch else 0, at(sources), at(job), *sides, self.target, 0, *images,
-                            0, 0, 0])
-        return Made(words, sources, (self, launch, job, table, packed, squares), room)
+                            0, 0, 0, 0])
+        made = Made(words, sources, (self, launch, job, table, packed, squares), room)
+        return made.behind(before) if before else made
 
     def _sides(self, fixed: Collection[int]) -> list[str]:
         """Which of A and B are panels, where the arguments at `fixed` are."""
         return [side for side, place in (("a", self.left), ("b", self.right)) if place in fixed and place != self.image]
 
     def _job(self, packed: Collection[str], plain: bool, table: np.ndarray, launch: array[int] | None,
-             squares: array[int], threads: int) -> array[int]:
-        """An `eg_product`, but for where things lie."""
+             squares: array[int], threads: int, before: int = 0) -> array[int]:
+        """An `eg_product`, but for where things lie. `before`: the address of another one."""
         each, image, then = self.operands, self.operands.image, self.then
         alone = image is not None and self.turned and bool(self.padding)
         return array("q", [
@@ -146,7 +172,7 @@ class Product:
             at(self.padding) if self.padding and not self.turned else 0, at(self.lanes) if self.lanes else 0,
             at(squares) if squares else 0, bool(then and then.whole_rows), at(launch) if launch else 0,
             at(then.rows) if then else 0, at(then.columns) if then else 0, then.row_size if then else -1,
-            then.column_size if then else -1, threads, *_PLANNED])
+            then.column_size if then else -1, before, threads, *_PLANNED])
 
     def ways(self, fixed: Collection[int]) -> tuple[bool, ...]:
         """Whether one thread reads A, and B, as it lies, where the arguments at `fixed` are panels."""

@@ -26,7 +26,8 @@ def engine() -> ctypes.CDLL:
         getattr(found, name).restype = ctypes.c_longlong
     found.eg_plan.argtypes = found.eg_plan_recurrent.argtypes = [ctypes.c_void_p]
     found.eg_height.argtypes = [ctypes.c_longlong]
-    found.eg_is_plain.restype = ctypes.c_longlong
+    found.eg_is_plain.restype = found.eg_is_by_lines.restype = ctypes.c_longlong
+    found.eg_is_by_lines.argtypes = [ctypes.c_void_p]
     found.eg_is_plain.argtypes = [ctypes.c_void_p, ctypes.c_longlong]
     for name in ("eg_pack_a", "eg_pack_b", "eg_pack_w", "eg_pack_t", "eg_pack_gates"):
         function = getattr(found, name)
@@ -38,7 +39,7 @@ def engine() -> ctypes.CDLL:
 def source() -> str:
     """The engine's text, below that of the functions that its gates and fused kernels have in common."""
     names = ("pool.h", "product.h", "lanes.h", "subnormal.h", "padding.h", "lines.h", "winograd.h", "engine.c",
-             "tiling.h", "recurrent.h", "calls.c")
+             "chain.h", "tiling.h", "recurrent.h", "calls.c")
     texts = [READING.read_text(encoding="utf-8"), written(FUNCTIONS["eg_sigmoid"], Scalar.of("float32")),
              *((HERE / name).read_text(encoding="utf-8") for name in names)]
     return "\n".join(line for text in texts for line in text.splitlines() if not line.startswith('#include "'))

@@ -3,7 +3,7 @@
 #include "recurrent.h"
 
 // Whatever is the same in all calls is in templates. An argument's number of -1 means that the bytes are an address.
-typedef struct {
+typedef struct eg_step {
   const eg_launch* launch;     // of the kernel, or of the one behind the product; NULL if there is none
   const eg_index* sources;     // for each of its pointers: argument, or -1 for a row buffer; bytes into it
   const eg_product* product;   // NULL for a launch alone
@@ -13,6 +13,7 @@ typedef struct {
   const eg_padding* padding;
   eg_index memory, memory_at;  // its own, which begins at a line of the cache: argument, bytes into it
   const eg_recurrent* recurrent;  // not NULL: that and no launch; `sources` are those of what it is given
+  const struct eg_step* before;   // not NULL: the product of which this one reads what it makes, tile by tile
 } eg_step;
 
 static void eg_bind(const eg_step* step, const eg_index* arguments, eg_launch* launch, eg_index* bases) {
@@ -26,6 +27,17 @@ static void eg_bind(const eg_step* step, const eg_index* arguments, eg_launch* l
 
 static const char* eg_at(const eg_index* arguments, eg_index argument, eg_index at) {
   return (const char*)(argument < 0 ? at : arguments[argument] + at);
+}
+
+// A product with its operands, and the kernel behind it.
+static eg_product eg_bound(const eg_step* step, const eg_index* arguments, eg_launch* launch, eg_index* bases) {
+  eg_product job = *step->product;
+  job.a = eg_at(arguments, step->left, step->left_at);
+  job.b = eg_at(arguments, step->right, step->right_at);
+  job.c = (char*)eg_at(arguments, step->target, step->target_at);
+  job.then = step->launch ? launch : NULL;
+  if (step->launch) eg_bind(step, arguments, launch, bases);
+  return job;
 }
 
 // All planes of an image into `to`.
@@ -76,17 +88,19 @@ void eg_follow(const eg_step* steps, eg_index count, const eg_index* arguments, 
       eg_follow_recurrent(step, arguments, own);
       continue;
     }
-    if (step->launch) eg_bind(step, arguments, &launch, bases);
     if (!step->product) {
+      eg_bind(step, arguments, &launch, bases);
       launch.memory = own;
       eg_run(&launch);
       continue;
     }
-    eg_product job = *step->product;
-    job.a = eg_at(arguments, step->left, step->left_at);
-    job.b = eg_at(arguments, step->right, step->right_at);
-    job.c = (char*)arguments[step->target] + step->target_at;
-    job.then = step->launch ? &launch : NULL;
+    eg_product job = eg_bound(step, arguments, &launch, bases), before;
+    eg_index bases_before[EG_MOST_POINTERS];
+    eg_launch launch_before;
+    if (step->before) {
+      before = eg_bound(step->before, arguments, &launch_before, bases_before);
+      job.before = &before;
+    }
     job.memory = own;
     if (step->images)
       eg_images(step, &job, own + step->image_at);

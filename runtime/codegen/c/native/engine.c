@@ -16,13 +16,14 @@ typedef struct {
   eg_index pointer, batches, batch, rows, columns, step, trips, at_once, at;
 } eg_turning;
 
+enum { EG_TENSOR, EG_BUFFER, EG_CHAINED };
 #define EG_MOST_POINTERS 96
 #define EG_MOST_SIZES 512
 
 typedef struct {
   eg_kernel kernel;
   eg_index pointers, sizes, room;
-  const eg_index* buffers;  // of each pointer: 1 for a row buffer
+  const eg_index* buffers;  // of each pointer: EG_BUFFER for a row buffer, EG_CHAINED for what only a tile has
   const eg_index* bases;    // addresses, or places in the room
   const eg_index* steps;    // bytes of each pointer for one trip of the loop that is shared
   const eg_index* values;   // of the sizes
@@ -35,7 +36,7 @@ typedef struct {
 
 static void eg_call(const eg_launch* launch, void** pointers, const eg_index* sizes, char* room) {
   for (eg_index p = 0; p < launch->pointers; ++p)
-    if (launch->buffers[p]) pointers[p] = room + launch->bases[p];
+    if (launch->buffers[p] == EG_BUFFER) pointers[p] = room + launch->bases[p];
   launch->kernel(pointers, sizes);
 }
 
@@ -86,7 +87,7 @@ void eg_run(const eg_launch* launch) { eg_parallel(eg_part, (void*)launch, launc
 // C = A B for each of `batches`, then (where there is one) a kernel over what was just computed. `table` has a row for
 // each batch: bytes that A, B, C and the kernel's pointers are moved by. `turned`: what lies `c_step` apart in C are
 // its columns; tiles are turned around when they are done.
-typedef struct {
+typedef struct eg_product {
   const char *a, *b;
   char* c;
   eg_index batches, m, n, k;
@@ -106,12 +107,14 @@ typedef struct {
   const eg_launch* then;                               // or NULL
   const eg_index *row_steps, *column_steps;            // bytes of its pointers for a row, a column
   eg_index row_size, column_size;                      // the places of both among its sizes, or -1
+  struct eg_product* before;                           // not NULL: b is what it makes, some planes at a time (`chain.h`)
   eg_index threads;
   char* memory;                                        // as `eg_plan` says
   eg_index rows, columns, row_tiles, column_tiles, serial;  // set here and below
   eg_index left_at, turned_at, buffers_at, image_at, room;  // bytes: where things lie in the memory of a thread
   eg_index band;                                       // elements of a channel that a tile pads at most
   eg_index given, height;                              // A is read as it lies; so many rows of it at a time
+  eg_index chained_at, before_at;                      // bytes: where that lies, and what the product before needs
   eg_index kept;                                       // packed rows of A are kept for the tiles beside, else block by block
   eg_index across;                                     // B is read as it lies: the step of its rows; else 0
 } eg_product;
@@ -199,6 +202,7 @@ static eg_wanted eg_after(const eg_product* job, const eg_tile* tile, eg_index j
   return (eg_wanted){tile->b + positions[0], tile->places + first, 0, depth, columns};
 }
 
+static eg_index eg_bytes(eg_index bytes) { return (bytes + 63) / 64 * 64; }  // whole lines of the cache
 static eg_index eg_lines(eg_index floats) { return (floats * (eg_index)sizeof(float) + 63) / 64 * 64; }
 
 // A place in the memory of this thread.
@@ -339,19 +343,19 @@ static void eg_direct(const eg_product* job, const eg_tile* tile) {
 }
 
 static void eg_windows(const eg_product* job, const eg_tile* tile) {
-  const eg_index plane = eg_plane(job->lanes);
-  const float* weights = tile->a;
+  const eg_index plane = eg_plane(job->lanes), first = job->a_packed ? tile->row : 0;
+  const float *const image = tile->b + tile->row * plane, *weights = tile->a;
   if (!job->a_packed && job->lanes->kind == EG_SUMS) {
     float* const panels = (float*)eg_own(job, 0);
     eg_pack_left(weights, job->a_row, job->a_column, tile->rows, job->k, EG_VL, panels);
     weights = panels;
   }
   if (eg_by_lines(job->lanes))
-    eg_slid_by_lines(job->lanes, tile->b + tile->row * plane, tile->rows, weights, job->k, tile->column, tile->columns,
+    eg_slid_by_lines(job->lanes, image, first, tile->rows, weights - first * job->k, job->k, tile->column, tile->columns,
                      tile->c, tile->step, (float*)eg_own(job, job->image_at));
   else
-    eg_slid(job->lanes, tile->b + tile->row * plane, tile->b + job->m * plane, tile->rows, weights, job->k, tile->column,
-            tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
+    eg_slid(job->lanes, image, tile->b + job->m * plane, tile->rows, weights, job->k, tile->column, tile->columns,
+            tile->c, tile->step, (float*)eg_own(job, job->image_at));
 }
 
 // Whether tiles are looked at for subnormal numbers.
@@ -444,39 +448,4 @@ static void eg_multiplied(const eg_product* job, eg_tile* tile) {
     subnormal[EG_LEFT] |= eg_has_subnormal(tile->a + row * job->a_row, job->k * together);
   if (!subnormal[EG_LEFT]) eg_products(job, tile);
   if (subnormal[EG_LEFT] || subnormal[EG_RIGHT]) eg_packed_apart(job, tile);
-}
-
-static void eg_compute(void* work, eg_index number) {
-  const eg_product* const job = work;
-  const eg_index column_tile = number % job->column_tiles, row_tile = number / job->column_tiles % job->row_tiles;
-  const eg_index batch = number / job->column_tiles / job->row_tiles;
-  const eg_index* const offsets = job->table + batch * (3 + (job->then ? job->then->pointers : 0));
-  const eg_index row = row_tile * job->rows, column = column_tile * job->columns;
-  eg_tile tile = {.number = number, .row = row, .rows = eg_least(job->rows, job->m - row), .column = column,
-                  .columns = eg_least(job->columns, job->n - column), .height = job->height,
-                  .a = (const float*)(job->a + offsets[0]), .b = (const float*)(job->b + offsets[1]),
-                  .c = (float*)(job->c + offsets[2]), .step = job->c_step, .places = job->places,
-                  .elements = job->elements};
-  tile.c += job->turned ? row + column * tile.step : row * tile.step + column;
-  float* const c = tile.c;
-  if (job->a_packed)
-    tile.a += row * job->k;
-  else if (!job->turned)
-    tile.a += row * job->a_row;
-  if (job->turned) {
-    tile.step = job->columns;
-    tile.c = (float*)eg_own(job, job->turned_at);
-  }
-  if (job->padding) eg_band(job, &tile);
-  eg_multiplied(job, &tile);
-  if (job->turned) eg_turned(tile.c, tile.step, tile.rows, tile.columns, tile.rows, c, job->c_step);
-  if (!job->then) return;
-  void* pointers[EG_MOST_POINTERS];
-  eg_index sizes[EG_MOST_SIZES];
-  if (job->then->sizes) memcpy(sizes, job->then->values, job->then->sizes * sizeof(eg_index));
-  if (job->row_size >= 0) sizes[job->row_size] = tile.rows;
-  if (job->column_size >= 0) sizes[job->column_size] = tile.columns;
-  for (eg_index p = 0; p < job->then->pointers; ++p)
-    pointers[p] = (char*)job->then->bases[p] + offsets[3 + p] + row * job->row_steps[p] + column * job->column_steps[p];
-  eg_call(job->then, pointers, sizes, eg_own(job, job->buffers_at));
 }

@@ -13,6 +13,8 @@ static int eg_by_lines(const eg_lanes* job) {
          vectors >= (few ? 2 : EG_LONG) && (few || job->window[0] > 1) && 4 * job->counts[2] >= 3 * vectors * EG_VL;
 }
 
+eg_index eg_is_by_lines(const eg_lanes* job) { return eg_by_lines(job); }
+
 // A line of the room: the places of each phase (one, or even and odd ones) follow each other, and begin so that what is
 // copied does at a line of the cache. Elements before a phase's places, and where it ends.
 static eg_index eg_before_phase(const eg_lanes* job, eg_index phase) {
@@ -136,15 +138,17 @@ static void eg_lines_in(const eg_lanes* job, const float* image, eg_index first,
   }
 }
 
-// Results of `rows` planes at [column, column + columns), whole lines, as `eg_slid` has them.
-static void eg_slid_by_lines(const eg_lanes* job, const float* image, eg_index rows, const float* weights, eg_index k,
-                             eg_index column, eg_index columns, float* c, eg_index step, float* room) {
+// Results of `rows` planes at [column, column + columns), whole lines, as `eg_slid` has them. `begin`: the first plane's
+// place among those of the weights.
+static void eg_slid_by_lines(const eg_lanes* job, const float* image, eg_index begin, eg_index rows,
+                             const float* weights, eg_index k, eg_index column, eg_index columns, float* c,
+                             eg_index step, float* room) {
   const eg_index width = job->counts[2], lines = columns / width, line = eg_line_room(job), down = job->strides[1];
   const eg_index first = column / width * down, length = eg_reached(job, lines), vectors = eg_parts_of(width, EG_VL);
   const float *const even = room + eg_phase_at(job, 0), *const odd = room + eg_phase_at(job, 1);
   memset(room, 0, eg_lines_room(job, lines) * sizeof(float));
   for (eg_index row = 0; row < rows; ++row, c += step) {
-    const float* const own = weights + row / EG_VL * EG_VL * k + row % EG_VL;
+    const float* const own = weights + (begin + row) / EG_VL * EG_VL * k + (begin + row) % EG_VL;
     eg_lines_in(job, image + row * eg_plane(job), first, length, room);
     for (eg_index y = 0, high; y < lines; y += high) {
       high = lines - y < EG_HIGH ? 1 : EG_HIGH;

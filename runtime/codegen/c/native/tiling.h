@@ -1,5 +1,5 @@
 // How products are cut into tiles, how much memory that takes, and what computes them.
-#include "engine.c"
+#include "chain.h"
 
 #define EG_TILE_BYTES (1 << 19)  // of C, and of A in one block of rows: half of a second-level cache of 1 MiB
 #define EG_SHARE 12              // of the elements of A, B and C: those of A in one block of rows
@@ -10,6 +10,8 @@
 #define EG_LEAST_BAND (1 << 17)  // bytes
 #define EG_MOST_COLUMNS 1536     // beside so many, to pack A costs nothing
 #define EG_FEW_ROWS 64           // of A, beside which B is read as it lies
+#define EG_CHAIN_ROWS 16         // planes of a chain at a time, about
+#define EG_LEAST_LINES 4         // of results, of a part
 #define EG_WAYS 7                // rows of A that may want the same place in a first-level cache of 8 ways or more
 #define EG_SETS 64               // of lines of 64 bytes, there
 
@@ -32,7 +34,7 @@ static eg_index eg_plan_windows(eg_product* job) {
   job->row_tiles = eg_parts_of(job->m, job->rows);
   const int packs = !job->a_packed && lanes->kind == EG_SUMS;
   job->left_at = job->turned_at = job->buffers_at = packs ? eg_lines(job->rows * job->k + EG_SLACK) : 0;
-  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  job->image_at = job->buffers_at + (job->then ? eg_bytes(job->then->room) : 0);
   job->room = job->image_at + eg_lines(by_lines ? eg_lines_room(lanes, per_part)
                                                 : eg_windows_room(lanes, per_part, job->columns));
   return job->room;
@@ -64,7 +66,7 @@ static eg_index eg_plan_winograd(eg_product* job) {
   // The last tile has fewer lines, but may have panels of more squares.
   const eg_index room = eg_room_of(winograd, each).all, last = eg_room_of(winograd, lines - (job->column_tiles - 1) * each).all;
   job->buffers_at = eg_lines(room > last ? room : last);
-  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  job->image_at = job->buffers_at + (job->then ? eg_bytes(job->then->room) : 0);
   return job->room = job->image_at;
 }
 
@@ -116,8 +118,8 @@ static void eg_plan_rows(eg_product* job) {
 
 // Whether B is read as it lies, and how far apart its rows are: beside few rows of packed A, to pack it takes half of the
 // time. An image that is one where its positions, and those of its rows, lie evenly.
-static eg_index eg_plan_across(const eg_product* job) {
-  if (!job->a_packed || job->b_packed || job->turned || job->padding || eg_is_direct(job) || job->m > EG_FEW_ROWS) return 0;
+static eg_index eg_plan_across(const eg_product* job, eg_index rows) {
+  if (!job->a_packed || job->b_packed || job->turned || job->padding || eg_is_direct(job) || rows > EG_FEW_ROWS) return 0;
   if (!job->places) return job->b_column == 1 && job->b_row > 0 ? job->b_row : 0;
   const eg_index apart = job->k > 1 ? job->places[1] - job->places[0] : 1;
   if (job->positions[job->n - 1] - job->positions[0] != job->n - 1 || job->places[0] || apart < 1) return 0;
@@ -126,13 +128,16 @@ static eg_index eg_plan_across(const eg_product* job) {
   return apart;
 }
 
+static eg_index eg_plan_chain(eg_product* job);
+
 // How the product is cut into tiles, and the bytes of memory that it needs for each thread: a panel of B, rows of A,
 // what is to be turned around, row buffers.
 eg_index eg_plan(eg_product* job) {
+  if (job->before) return eg_plan_chain(job);
   if (job->lanes) return eg_plan_windows(job);
   if (job->winograd) return eg_plan_winograd(job);
   eg_plan_rows(job);
-  job->across = eg_plan_across(job);
+  job->across = eg_plan_across(job, job->m);
   const eg_index height = job->height, panels = eg_parts_of(job->n, EG_NR);
   // As many rows as fit beside each other in the cache in blocks of EG_KC columns.
   eg_index row_panels = EG_TILE_BYTES / (eg_least(EG_KC, job->k) * height * 4);
@@ -175,13 +180,50 @@ eg_index eg_plan(eg_product* job) {
   const eg_index packed = rows * (job->kept ? job->k : deepest);
   if (!job->a_packed && !job->given && !direct) job->turned_at += eg_lines(packed + EG_SLACK);
   job->buffers_at = job->turned_at + (job->turned ? eg_lines(rows * job->columns) : 0);
-  job->image_at = job->buffers_at + (job->then ? (job->then->room + 63) / 64 * 64 : 0);
+  job->image_at = job->buffers_at + (job->then ? eg_bytes(job->then->room) : 0);
   job->room = job->image_at;
   if (job->padding) {
     const eg_index copied = eg_copied(job, job->columns);
     job->band = copied / job->padding->channels;
     job->room += eg_lines(copied) + eg_lines(2 * job->k);
   }
+  return job->room;
+}
+
+// Tiles of a chain: some panels of rows of the product before, as many lines as stay in the cache with what they are made
+// of. Its rows lie as far apart in a thread's memory as in the tensor that is not there.
+static eg_index eg_plan_chain(eg_product* job) {
+  eg_product* const before = job->before;
+  const eg_lanes* const lanes = job->lanes;
+  before->threads = 1;
+  eg_plan(before);
+  const eg_index height = before->height, windows = lanes->counts[1], panels = eg_parts_of(before->m, height);
+  const eg_index together = EG_CHAIN_ROWS / height > 1 ? EG_CHAIN_ROWS / height : 1;
+  job->rows = eg_parts_of(panels, eg_parts_of(panels, together)) * height;
+  job->row_tiles = eg_parts_of(job->m, job->rows);
+  const eg_index fitting = EG_TILE_BYTES / 2 / (job->rows * lanes->sizes[2] * 4) - lanes->reach, least = EG_LEAST_LINES;
+  eg_index parts = eg_parts_of(windows, fitting / lanes->strides[1] > least ? fitting / lanes->strides[1] : least);
+  if (job->threads > 1) {  // lines at the ends of parts are computed twice
+    const eg_index wanted = eg_parts_of(job->threads * EG_TASKS, job->batches * job->row_tiles);
+    parts = wanted > parts ? eg_least(wanted, eg_parts_of(windows, least)) : parts;
+  }
+  const eg_index each = eg_parts_of(windows, parts);
+  job->columns = each * lanes->counts[2];
+  job->column_tiles = eg_parts_of(windows, each);
+  job->left_at = job->turned_at = 0;
+  job->buffers_at = job->a_packed ? 0 : eg_lines(eg_parts_of(job->rows, EG_VL) * EG_VL * job->k + EG_SLACK);
+  job->image_at = job->buffers_at + (job->then ? eg_bytes(job->then->room) : 0);
+  job->chained_at = job->image_at + eg_lines(eg_lines_room(lanes, each));
+  job->before_at = job->chained_at + eg_lines(job->rows * before->c_step + EG_SLACK);
+  const eg_index deepest = eg_parts_of(before->k, eg_parts_of(before->k, EG_KC));
+  before->kept = 0;
+  before->across = eg_plan_across(before, job->rows);
+  before->turned_at = before->left_at;
+  if (!before->a_packed && !before->given) before->turned_at += eg_lines(job->rows * deepest + EG_SLACK);
+  before->buffers_at = before->turned_at;
+  job->room = job->before_at + before->buffers_at + (before->then ? eg_bytes(before->then->room) : 0);
+  before->memory = job->memory + job->before_at;
+  before->room = job->room;
   return job->room;
 }
 
