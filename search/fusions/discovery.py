@@ -278,7 +278,7 @@ class Explorer:
             if fresh:
                 look.new += IMPOSSIBLE if result.verdict == "impossible" else 1.0
             found[key] = result
-            if result.gain > 0:
+            if result.gain > 0 and not _is_chain(each.body):
                 for group in each.groups:
                     for index in group.nodes:
                         settled.setdefault(index, set()).add(number)
@@ -340,6 +340,11 @@ _TRIED = ("faster", "equal", "slower", *FAULTS)
 def sorted_counts(counts: Mapping[str, int]) -> dict[str, int]:
     """The most frequent first."""
     return dict(sorted(counts.items(), key=lambda row: (-row[1], row[0])))
+
+
+def _is_chain(body: Graph) -> bool:
+    """Whether it has two products: each with what is around it may be faster, so both are measured too."""
+    return sum(node.op == "Conv" for node in body.nodes) > 1
 
 
 def _inside(each: _Candidate, settled: Mapping[int, Collection[int]]) -> bool:

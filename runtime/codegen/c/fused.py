@@ -320,7 +320,8 @@ def _chained(graph: Graph, values: Values, place: Mapping[str, int], exact: bool
     if not whole or before.product is None or after.product is None:
         return None
     product = after.product.chained(before.product)
-    return product and replace(after, product=product, by_engine=f"{before.by_engine} and {after.by_engine}")
+    told = f"{before.by_engine} and {after.by_engine}"
+    return None if product is None else replace(after, product=product, by_engine=told)
 
 
 def _staged(graph: Graph, values: Values, place: Mapping[str, int], exact: bool) -> Plan | None:
