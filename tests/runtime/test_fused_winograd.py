@@ -106,9 +106,11 @@ def test_the_last_tile_has_fewer_lines_but_larger_panels(high: int, wide: int, t
     room = np.full(job.room + 4096, 0x5A, np.uint8)  # what lies behind it stays as it was
     start = -room.ctypes.data % 64
     out = np.empty((1, 128, high, wide), np.float32)
-    arguments = np.array([x.ctypes.data, w.ctypes.data, out.ctypes.data, room.ctypes.data + start], np.int64)
+    fault = np.zeros(1, np.int64)
+    arguments = np.array([x.ctypes.data, w.ctypes.data, out.ctypes.data, room.ctypes.data + start, fault.ctypes.data],
+                         np.int64)
     words = job.with_memory(3).words
-    native.engine().eg_follow(words.buffer_info()[0], 1, arguments.ctypes.data)
+    native.engine().eg_follow(words.buffer_info()[0], 1, arguments.ctypes.data, 4)
     np.testing.assert_allclose(out, defined(x, w, [1, 1, 1, 1]), atol=1e-4)
     assert (room[start + job.room:] == 0x5A).all()
 

@@ -78,7 +78,7 @@ class Recurrent:
         room = int(engine().eg_plan_recurrent(at(job)))
         sources = array("q", [number for which, source in enumerate(self.sources) for number in
                               ((-1, address_of(packed[which])) if which in packed else source)])
-        words = array("q", [0, at(sources), *[0] * (STEP_WORDS - 3), at(job)])
+        words = array("q", [0, at(sources), *[0] * (STEP_WORDS - 4), at(job), 0])
         return Made(words, sources, (self, job, packed), room)
 
     def _packed(self, which: int, sizes: tuple[int, int, int], packs: Packs, addresses: Sequence[int]) -> np.ndarray:
