@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -85,7 +86,7 @@ def _placed(regions: Sequence[Region], spans: Sequence[Span], fitting: Sequence[
             order: Sequence[int]) -> tuple[list[tuple[int, int]], list[int]]:
     """Spans placed in an order, each where the least memory is needed for it, in regions first; and how far each region
     and the arena are taken."""
-    taken: list[list[tuple[int, int, int, int]]] = [[] for _ in range(len(regions) + 1)]
+    taken: list[list[tuple[int, int, Span]]] = [[] for _ in range(len(regions) + 1)]
     reached, limits = [*(region.size for region in regions), 0], [region.size + region.more for region in regions]
     places = [(len(regions), 0)] * len(spans)
     for index in order:
@@ -96,8 +97,7 @@ def _placed(regions: Sequence[Region], spans: Sequence[Span], fitting: Sequence[
         for number in (*range(min(fitting[index], len(regions))), len(regions)):
             if number < len(regions) and not regions[number].first <= span.first <= span.last <= regions[number].last:
                 continue
-            offset = _best_fit(sorted((begin, end) for first, last, begin, end in taken[number]
-                                      if first <= span.last and last >= span.first), size)
+            offset = _best_fit(taken[number], span, size)
             end = offset + (span.size if number < len(regions) else size)
             growth = max(end - reached[number], 0)
             cost = growth, growth > 0 and number < len(regions)
@@ -106,16 +106,20 @@ def _placed(regions: Sequence[Region], spans: Sequence[Span], fitting: Sequence[
         assert found is not None
         (growth, _), number, offset = found
         reached[number] += growth
-        taken[number].append((span.first, span.last, offset, offset + size))
+        insort(taken[number], (offset, offset + size, span), key=lambda block: block[:2])
         places[index] = number, offset
     return places, reached
 
 
-def _best_fit(blocks: Sequence[tuple[int, int]], size: int) -> int:
-    """The offset of the smallest gap of `size` bytes or more between blocks, else behind all."""
-    reached, found, least = 0, -1, 0
-    for begin, end in blocks:
+def _best_fit(blocks: Sequence[tuple[int, int, Span]], span: Span, size: int) -> int:
+    """The offset of the smallest gap of `size` bytes or more between blocks (in the order in which they lie) that are
+    needed while a span is, else behind all of those."""
+    reached, found, least, first, last = 0, -1, 0, span.first, span.last
+    for begin, end, other in blocks:
+        if other.first > last or other.last < first:
+            continue
         if begin - reached >= size and (found < 0 or begin - reached < least):
             found, least = reached, begin - reached
-        reached = max(reached, end)
+        if end > reached:
+            reached = end
     return found if found >= 0 else reached

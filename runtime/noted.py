@@ -90,6 +90,8 @@ class Given:
             owner = owner.base
         if owner.base is not None or owner.nbytes != self.size or not owner.flags.writeable or not owner.flags.owndata:
             return None
+        if owner.dtype.hasobject:  # strings: references, which are given up with the array
+            return None
         direct = 0  # references of what is read to the array itself: those to its views are counted with them
         for slot in self.slots:
             value = env[slot]

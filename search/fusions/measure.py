@@ -108,15 +108,27 @@ def small_sizes(body: Graph, shapes: Mapping[str, tuple[int, ...]],
     and the kernel does the same.
 
     The kernel's text is the same, since it holds no sizes. The innermost size stays: vectors and blocks are cut there;
-    and so do those of constants, which have theirs.
+    and so do those of constants, which have theirs. Where sizes stay large because small operands would be read in
+    another way, that is given up: both ways are in the engine's own tests.
     """
-    kind = kind or _kind
+    for each in (kind,) if kind else (_kind, _rough_kind):
+        found = _smaller(body, shapes, each)
+        if _largest(found) <= MOST_CHECKED:
+            break
+    return found if found == shapes or _fits(body, found) else dict(shapes)
+
+
+def _largest(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    return max(map(math.prod, shapes.values()), default=0)
+
+
+def _smaller(body: Graph, shapes: Mapping[str, tuple[int, ...]], kind: Kind) -> dict[str, tuple[int, ...]]:
     found, whole = dict(shapes), kind(body, shapes)
     largest = max(shapes.values(), key=math.prod, default=())
     held = {largest[-1] if largest else 0, *_fixed(body)}
     for small in _SMALL:
         for size in sorted({dim for shape in found.values() for dim in shape if dim > small} - held, reverse=True):
-            if max(map(math.prod, found.values()), default=0) <= MOST_CHECKED:
+            if _largest(found) <= MOST_CHECKED:
                 break
             tried = {name: tuple(small if dim == size else dim for dim in shape) for name, shape in found.items()}
             try:
@@ -124,7 +136,7 @@ def small_sizes(body: Graph, shapes: Mapping[str, tuple[int, ...]],
                     found = tried
             except (NotFusable, EgraftError):  # another size in the body depends on this one
                 continue
-    return found if found == shapes or _fits(body, found) else dict(shapes)
+    return found
 
 
 def _fits(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> bool:
@@ -151,11 +163,17 @@ def _fixed(body: Graph) -> set[int]:
 
 
 def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, ...]:
-    """What parts of the engine a kernel uses at these sizes."""
+    """What parts of the engine a kernel uses at these sizes, and how operands of its product are read."""
+    made = plan_of(body, shapes).product
+    return (*_rough_kind(body, shapes), made.ways(constant_inputs(body)) if made else ())
+
+
+def _rough_kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, ...]:
+    """What parts of the engine it uses."""
     plan = plan_of(body, shapes)
     made, turned = plan.product, [len(each.turned) for each in (*plan.before, *plan.launches)]
     if made is None:
         return plan.recurrent.kind if plan.recurrent else (turned,)
     operands = made.operands
     return (made.turned, made.transformed is None, type(operands.lanes), operands.image is None, bool(made.padding),
-            made.then is None, made.before is None, plan.in_tiles, turned, made.ways(constant_inputs(body)))
+            made.then is None, made.before is None, plan.in_tiles, turned)

@@ -102,7 +102,7 @@ def test_the_check_takes_a_chain_and_no_faulty_one(stride: int, monkeypatch: pyt
     graph = chain(*WHOLE[:5], stride, WHOLE[6], "silu", "added")
     assert plan_of(graph, shapes_of(graph)).product.before is not None  # type: ignore[union-attr]
     assert fault(FusedKernel(graph), shapes_of(graph)) is None
-    plant("first = begin > 0 ? begin : 0;", "first = begin > 0 ? begin + 1 : 0;", monkeypatch)
+    plant("first = begin > 0 ? begin : 0,", "first = begin > 0 ? begin + 1 : 0,", monkeypatch)
     tall = chain(1, 12, 37, (400, 64), (3, 3), stride, WHOLE[6])
     assert fault(FusedKernel(tall), shapes_of(tall)) is not None
 

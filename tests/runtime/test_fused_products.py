@@ -273,7 +273,7 @@ PLANTED = {  # what is written for what in the engine, and the family whose chec
     "a block of rows of B replaces the sum": ("block > 0, next,", "0, next,", "long"),
     "a row of A is read twice": ("row + thrice", "row + 2 * step", "bias and activation"),
     "padding is a column off": ("memcpy(to, from", "memcpy(to, 1 + from", "convolution"),
-    "the kernel behind misses a row": ("sizes[job->row_size] = tile->rows", "sizes[job->row_size] = tile->rows - 1",
+    "the kernel behind misses a row": ("sizes[job->row_size] = rows", "sizes[job->row_size] = rows - 1",
                                        "bias and activation"),
 }
 

@@ -485,3 +485,24 @@ def test_a_gather_runs_among_others() -> None:
     assert record.count == 3
     with pytest.raises(ExecutionFailed, match=r"Gather|index|bounds"):
         session.run({**feeds, "i": np.array([[0, 9, 1], [0, 0, 0]])})
+
+
+def test_memory_of_strings_is_never_written_over() -> None:
+    """It holds references."""
+    graph = parse_graph("""graph "g" opset 20 (s: string[n], x: float32[n], i: int64[n]) -> (y, c) {
+      t = StringConcat(s, s)
+      r = Reshape(t, shape=[-1, 1])
+      c = Shape(r)
+      a = Gather(x, i)
+      b = Cos(a)
+      d = Mul(a, b)
+      e = Exp(d)
+      y = ReduceMax(e, axes=[0])
+    }""")
+    fused = fuse(graph, [Group((k,), node.outputs[0], ()) for k, node in enumerate(graph.nodes) if k > 2])
+    session = Session(fused, threads=1)
+    strings = np.array([f"a{k}" for k in range(5000)], object)
+    feeds = {"s": strings, "x": np.ones(5000, np.float32), "i": np.arange(5000)}
+    for _ in range(5):
+        same(session.run(feeds), one_by_one(fused, feeds))
+    assert records(session) and not any(record.given for record in records(session))

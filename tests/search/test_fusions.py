@@ -1,6 +1,7 @@
 """Discovering fusions: enumeration against brute force, choosing, what is measured, what is never taken."""
 
 import itertools
+import math
 import random
 from collections.abc import Iterator
 
@@ -24,7 +25,7 @@ from search.fusions.choose import best_packing, excluding
 from search.fusions.discovery import _unique
 from search.fusions.enumerate import enumerate_groups
 from search.fusions.labels import label_of
-from search.fusions.measure import Measured, measured_now, shapes_of, small_sizes
+from search.fusions.measure import MOST_CHECKED, Measured, measured_now, shapes_of, small_sizes
 from tests.fuzz.generator import generate
 from tests.norms import spelled_norm
 
@@ -143,9 +144,8 @@ def test_what_is_checked_is_what_runs(inputs: str, nodes: str, kept: dict[str, t
 
 
 @needs_compiler
-@pytest.mark.parametrize(("m", "k", "n"), [(128, 1024, 2816), (128, 1024, 1100), (512, 768, 3072), (512, 3072, 768),
-                                           (4000, 64, 48)])
-@pytest.mark.parametrize("which", ["x0, w0", "w0, x0"])
+@pytest.mark.parametrize(("m", "k", "n", "which"), [
+    (128, 1024, 2816, "x0, w0"), (128, 1024, 1100, "x0, w0"), (512, 768, 3072, "x0, w0"), (512, 768, 3072, "w0, x0")])
 def test_a_product_is_checked_where_the_engine_reads_operands_as_it_does(m: int, k: int, n: int, which: str) -> None:
     a, b = which.split(", ")
     graph = parse_graph(f"""graph "g" opset 18 ({a}: float32[{m}, {k}], {b}: float32[{k}, {n}]) -> (y) {{
@@ -160,6 +160,17 @@ def test_a_product_is_checked_where_the_engine_reads_operands_as_it_does(m: int,
 
     small = small_sizes(graph, shapes_of(graph))
     assert small != shapes_of(graph) and ways(small) == ways(shapes_of(graph))
+
+
+@needs_compiler
+@pytest.mark.parametrize(("shapes", "nodes"), [
+    ([(4096, 64), (64, 4096)], "c = MatMul(x0, x1); y = Relu(c)"),
+    ([(12, 2048, 128), (12, 128, 2048)], "c = MatMul(x0, x1); y = Softmax(c)"),
+    ([(8, 12, 4096, 64), (8, 12, 64, 4096)], "c = MatMul(x0, x1); y = Relu(c)")])
+def test_no_way_to_read_operands_makes_a_check_large(shapes: list[tuple[int, ...]], nodes: str) -> None:
+    inputs = ", ".join(f"x{place}: float32{list(shape)}" for place, shape in enumerate(shapes))
+    graph = parse_graph(f'graph "g" opset 18 ({inputs}) -> (y) {{\n' + nodes.replace("; ", "\n") + "\n}")
+    assert max(math.prod(shape) for shape in small_sizes(graph, shapes_of(graph)).values()) <= MOST_CHECKED
 
 
 def test_the_packing_is_the_best_and_not_the_greedy_one() -> None:

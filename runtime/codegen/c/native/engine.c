@@ -133,6 +133,7 @@ typedef struct {
   int again;  // it is computed once more: rows of A that are packed now are not for other tiles
   eg_index given;  // the step of A's rows where these are read as they lie, else 0
   eg_index across;  // the same of B
+  eg_index plane;  // of windows: how far apart the planes of b lie
   float* apart;  // not NULL: where rows of A are packed, which else are read as they lie
 } eg_tile;
 enum { EG_LEFT, EG_RIGHT, EG_NEITHER };
@@ -343,18 +344,18 @@ static void eg_direct(const eg_product* job, const eg_tile* tile) {
 }
 
 static void eg_windows(const eg_product* job, const eg_tile* tile) {
-  const eg_index plane = eg_plane(job->lanes), first = job->a_packed ? tile->row : 0;
-  const float *const image = tile->b + tile->row * plane, *weights = tile->a;
+  const eg_index first = job->a_packed ? tile->row : 0;
+  const float *const image = tile->b + tile->row * tile->plane, *weights = tile->a;
   if (!job->a_packed && job->lanes->kind == EG_SUMS) {
     float* const panels = (float*)eg_own(job, 0);
     eg_pack_left(weights, job->a_row, job->a_column, tile->rows, job->k, EG_VL, panels);
     weights = panels;
   }
   if (eg_by_lines(job->lanes))
-    eg_slid_by_lines(job->lanes, image, first, tile->rows, weights - first * job->k, job->k, tile->column, tile->columns,
-                     tile->c, tile->step, (float*)eg_own(job, job->image_at));
+    eg_slid_by_lines(job->lanes, image, tile->plane, first, tile->rows, weights - first * job->k, job->k, tile->column,
+                     tile->columns, tile->c, tile->step, (float*)eg_own(job, job->image_at));
   else
-    eg_slid(job->lanes, image, tile->b + job->m * plane, tile->rows, weights, job->k, tile->column, tile->columns,
+    eg_slid(job->lanes, image, tile->b + job->m * tile->plane, tile->rows, weights, job->k, tile->column, tile->columns,
             tile->c, tile->step, (float*)eg_own(job, job->image_at));
 }
 

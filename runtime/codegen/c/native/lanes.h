@@ -131,7 +131,7 @@ EG_INLINE void eg_slide(const int kind, const int width, const float* image, con
 #pragma GCC unroll 16
   for (int j = 0; j < width; ++j) {
     found[j] = *(const eg_vector*)(from + j * step);
-    if (kind == EG_SUMS) found[j] = found[j] * *(const eg_vector*)weights + (eg_vector){0};  // of zeros it is 0.0
+    if (kind == EG_SUMS) found[j] = eg_fused(found[j], *(const eg_vector*)weights, (eg_vector){0});  // of zeros it is 0.0
   }
   for (eg_index p = 1; p < k; ++p) {
     from = image + taps[p] * EG_VL;
@@ -140,7 +140,7 @@ EG_INLINE void eg_slide(const int kind, const int width, const float* image, con
     for (int j = 0; j < width; ++j) {
       const eg_vector x = *(const eg_vector*)(from + j * step);
       if (kind == EG_SUMS)
-        found[j] += weight * x;
+        found[j] = eg_fused(weight, x, found[j]);
       else if (kind == EG_MEANS)
         found[j] += x;
       else

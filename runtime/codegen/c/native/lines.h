@@ -63,7 +63,7 @@ EG_INLINE void eg_line_block(const eg_index tall, const eg_index wide, const eg_
         if (own < 0 || own >= tall) continue;
         const float weight = weights[(own * wide + tap) * EG_VL];
 #pragma GCC unroll 4
-        for (int v = 0; v < vectors; ++v) sums[i][v] += weight * x[v];
+        for (int v = 0; v < vectors; ++v) sums[i][v] = eg_fused(EG_ALL(weight), x[v], sums[i][v]);
       }
     }
 #pragma GCC unroll 4
@@ -138,9 +138,9 @@ static void eg_lines_in(const eg_lanes* job, const float* image, eg_index first,
   }
 }
 
-// Results of `rows` planes at [column, column + columns), whole lines, as `eg_slid` has them. `begin`: the first plane's
-// place among those of the weights.
-static void eg_slid_by_lines(const eg_lanes* job, const float* image, eg_index begin, eg_index rows,
+// Results of `rows` planes at [column, column + columns), whole lines, as `eg_slid` has them. Planes lie
+// `plane` apart, and the first one is number `begin` of those that the weights are for.
+static void eg_slid_by_lines(const eg_lanes* job, const float* image, eg_index plane, eg_index begin, eg_index rows,
                              const float* weights, eg_index k, eg_index column, eg_index columns, float* c,
                              eg_index step, float* room) {
   const eg_index width = job->counts[2], lines = columns / width, line = eg_line_room(job), down = job->strides[1];
@@ -149,7 +149,7 @@ static void eg_slid_by_lines(const eg_lanes* job, const float* image, eg_index b
   memset(room, 0, eg_lines_room(job, lines) * sizeof(float));
   for (eg_index row = 0; row < rows; ++row, c += step) {
     const float* const own = weights + (begin + row) / EG_VL * EG_VL * k + (begin + row) % EG_VL;
-    eg_lines_in(job, image + row * eg_plane(job), first, length, room);
+    eg_lines_in(job, image + row * plane, first, length, room);
     for (eg_index y = 0, high; y < lines; y += high) {
       high = lines - y < EG_HIGH ? 1 : EG_HIGH;
       const eg_line_blocks* const block = eg_line_blocks_of(job, high > 1);

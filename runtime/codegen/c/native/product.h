@@ -57,6 +57,24 @@ typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
 typedef float eg_full __attribute__((vector_size(64)));  // what the instructions take
 #endif
 
+// a * b + c, rounded once where the processor can do that. Compilers that tune for some processors part sums of products
+// where they like, and bits would depend on the place in a line.
+#if defined(__AVX512F__)
+#define EG_ALL(x) ((eg_vector){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x})
+EG_INLINE eg_vector eg_fused(eg_vector a, eg_vector b, eg_vector c) {
+  return (eg_vector)__builtin_ia32_vfmaddps512_mask((eg_full)a, (eg_full)b, (eg_full)c, (unsigned short)-1, 4);
+}
+#elif defined(__AVX__) && defined(__FMA__)
+#define EG_ALL(x) ((eg_vector){x, x, x, x, x, x, x, x})
+typedef float eg_full __attribute__((vector_size(32)));
+EG_INLINE eg_vector eg_fused(eg_vector a, eg_vector b, eg_vector c) {
+  return (eg_vector)__builtin_ia32_vfmaddps256((eg_full)a, (eg_full)b, (eg_full)c);
+}
+#else
+#define EG_ALL(x) (x)
+#define eg_fused(a, b, c) ((a) * (b) + (c))
+#endif
+
 // The first `count` elements of a vector, fewer than all of them; zeros behind those that are read.
 EG_INLINE eg_vector eg_some(const float* from, eg_index count) {
 #if defined(__AVX512F__)
@@ -132,7 +150,7 @@ EG_INLINE void eg_block(const int packed, const int across, const int rows, cons
     for (int i = 0; i < rows; ++i) {
       const float left = packed ? a[i] : eg_of_row(i, places, row_step, thrice);
 #pragma GCC unroll 4
-      for (int j = 0; j < vectors; ++j) sums[i][j] += left * right[j];
+      for (int j = 0; j < vectors; ++j) sums[i][j] = eg_fused(EG_ALL(left), right[j], sums[i][j]);
     }
     a += height;
     for (int i = 0; i < 3; ++i) places[i] += sizeof(float);

@@ -191,7 +191,7 @@ eg_index eg_plan(eg_product* job) {
 }
 
 // Tiles of a chain: some panels of rows of the product before, as many lines as stay in the cache with what they are made
-// of. Its rows lie as far apart in a thread's memory as in the tensor that is not there.
+// of.
 static eg_index eg_plan_chain(eg_product* job) {
   eg_product* const before = job->before;
   const eg_lanes* const lanes = job->lanes;
@@ -214,7 +214,8 @@ static eg_index eg_plan_chain(eg_product* job) {
   job->buffers_at = job->a_packed ? 0 : eg_lines(eg_parts_of(job->rows, EG_VL) * EG_VL * job->k + EG_SLACK);
   job->image_at = job->buffers_at + (job->then ? eg_bytes(job->then->room) : 0);
   job->chained_at = job->image_at + eg_lines(eg_lines_room(lanes, each));
-  job->before_at = job->chained_at + eg_lines(job->rows * before->c_step + EG_SLACK);
+  const eg_index plane = eg_reached(lanes, each) * lanes->sizes[2];
+  job->before_at = job->chained_at + eg_lines(job->rows * eg_parts_of(plane, EG_VL) * EG_VL + EG_SLACK);
   const eg_index deepest = eg_parts_of(before->k, eg_parts_of(before->k, EG_KC));
   before->kept = 0;
   before->across = eg_plan_across(before, job->rows);
