@@ -102,8 +102,9 @@ def _line(row: dict[str, Any]) -> str:
     if row["state"] == "failed":
         return f"{row['model']}: {row['error']}"
     speed = f"{row['speed_up']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]" if row["speed_up"] else "not measured"
+    warnings = f", {counted(row['warnings'], 'warning')} in its report" if row["warnings"] else ""
     return (f"{row['model']}: {row['nodes_before']} -> {counted(row['nodes_after'], 'node')}, {speed}, "
-            f"{row['seconds']:.1f} s, {row['state']}{', remembered' if row.get('remembered') else ''}")
+            f"{row['seconds']:.1f} s, {row['state']}{', remembered' if row.get('remembered') else ''}{warnings}")
 
 
 def _table(rows: list[dict[str, Any]], stream: TextIO) -> None:

@@ -32,7 +32,7 @@ from runtime.fused_functions import fused_again
 from search.fusions.budget import takes_fusions
 
 from .commands import check_database, load_feeds
-from .context import default_threads
+from .context import default_threads, too_many_threads
 from .finalists import values_of
 from .number_text import ratio_text, seconds_text, share_text
 from .options import Options, check_threads
@@ -74,6 +74,8 @@ def bench_command(models: Sequence[Path], options: Options, seconds: float, comp
             raise unknown_dim(name, known)
     rounds = [[_entry(path, graph, target, options, dims) for path, graph in zip(models, graphs)]
               for dims in _size_sets(options)]
+    told = (too_many_threads(entry.threads, target) for entries in rounds for entry in entries)
+    warnings = list(dict.fromkeys(text for text in told if text is not None))
     settings = Settings(budget=seconds, max_rounds=MOST_SAMPLES)
     with Timings(options.timings) as timings:
         rows = [_measure(entry, target, settings, timings) for entry in _different(rounds)]
@@ -85,9 +87,11 @@ def bench_command(models: Sequence[Path], options: Options, seconds: float, comp
         print(line)
     if found:
         print("\n" + "\n".join(_ratios(found)))
+    for text in warnings:
+        print(f"warning    {text}")
     if out is not None:
         document = {"egraft_bench": BENCH_VERSION, "egraft": own_version(), "target": target.name,
-                    "device": dict(target.fingerprint.fields), "models": rows, "compared": found}
+                    "device": dict(target.fingerprint.fields), "models": rows, "compared": found, "warnings": warnings}
         write_text(out, json.dumps(document, indent=1) + "\n")
     return 0
 

@@ -21,6 +21,7 @@ from cost_model.timings import Timings
 from graphs.canonical import newest_opset
 from graphs.errors import InvalidOption
 from graphs.ir import Graph
+from graphs.machine import cores_visible
 from graphs.onnx_io import writable
 from graphs.wording import counted
 from rules.catalogue import all_rules
@@ -187,6 +188,9 @@ def open_context(graph: Graph, options: Options) -> Context:
     inside = explorer if explorer is None or target.name.startswith(TARGET) else _body_explorer(
         options, target, timings, threads)
     context = Context(options, target, timings, costs, rules, effort, sizes, threads, feeds, explorer, inside, more)
+    crowded = too_many_threads(threads, target)
+    if crowded is not None:
+        context.warn(crowded)
     other_compiler = passed_over() if explorer is not None and target.name == TARGET else None
     if other_compiler is not None:
         context.warn(other_compiler)
@@ -223,6 +227,17 @@ def default_threads(graph: Graph, dims: dict[str, list[int]], target: Target) ->
     works = (node_work(spec_of(graph, node, sizes)) for node in each_kind(graph))  # until one that is not small
     small = all(work is not None and work.flops < SMALL_FLOPS and work.bytes < SMALL_BYTES for work in works)
     return 1 if small else target.default_threads()
+
+
+def too_many_threads(threads: int, target: Target) -> str | None:
+    """What to tell where times of a processor are measured with more threads than cores that the process may use. A
+    GPU's times are its own."""
+    cores = cores_visible()
+    if threads <= cores or not target.measures or target.name.endswith(":cuda"):
+        return None
+    return (f"{threads} threads share the {counted(cores, 'core')} that this process may use: times, speed-ups and "
+            "ratios are those of threads that wait for each other, and may be wrong by far; "
+            f"measure with --threads {cores}, or let the process use more cores")
 
 
 def _set_opset(graph: Graph, opset: int) -> None:

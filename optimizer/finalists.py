@@ -27,7 +27,7 @@ from .candidates import Improved
 from .context import Context
 from .journaling import step
 from .looks import computes_the_same, dominates, second_look
-from .report import constant_bytes
+from .report import constant_bytes, sizes_text
 
 INPUT, NORMALIZED, UNSTATED = "input", "normalized", "inner types not stated"
 FORGET = "forget-stated-types"
@@ -57,6 +57,7 @@ class Finalist:
     predicted: float | None = None
     failure: str = ""
     base: Graph | None = None
+    made_of: str = ""  # the finalist that this one is, with values recomputed
 
     @cached_property
     def opened(self) -> Graph:
@@ -74,7 +75,9 @@ class Outcome:
     unsupported: dict[str, str] = field(default_factory=dict)
     other_sizes: list[dict[str, Any]] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
+    not_taken: dict[str, str] = field(default_factory=dict)  # measured, and why they may not be handed back
     memory: dict[str, Any] | None = None  # what a memory limit took
+    measured: list[Finalist] = field(default_factory=list)  # all that took part, also those that are not ranked
     headline: Comparison | None = None  # the first against the input in pairs of fresh sessions
 
     @property
@@ -169,7 +172,14 @@ def race(entries: list[Finalist], context: Context, predicted_input: float | Non
     comparison, kept = _confirmed(fit, comparison, context, predicted_input)
     ranked = _ranked(kept, comparison, context.sizes)
     others, ranked = _at_other_sizes(ranked, entries[0], context)
-    return Outcome(ranked, comparison, note, unsupported, others, left_out)
+    slower = {row["name"]: f"not taken: slower at {sizes_text(row['sizes'])}" for row in others
+              if row.get("verdict") == "slower"}
+    may = {entry.name for entry in kept}
+    doubted = {name: "not taken: what was measured does not make sure that it is as good as the input"
+               for name, found in comparison.results.items()
+               if name not in may and name != INPUT and found.verdict != "slower"}
+    return Outcome(ranked, comparison, note, unsupported, others, left_out, {**doubted, **slower},
+                   measured=simplest)
 
 
 def not_measured(entries: list[Finalist]) -> Outcome:

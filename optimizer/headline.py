@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from cost_model.comparison import Comparison, Result
 from cost_model.sessions import LEAST_PAIRS
 from cost_model.targets import Unsupported
+from graphs.wording import counted
 
 from .context import Context
 from .finalists import (
@@ -45,6 +46,7 @@ def confirmed(original: Finalist, outcome: Outcome, context: Context,
         return outcome
     decides = context.options.objective == "time"
     doubtful: list[tuple[Finalist, Comparison]] = []
+    refused = dict[str, str]()
     for _ in range(MOST_CONFIRMED):
         entry = ranked[0] if ranked else original
         raced = None if entry.name == INPUT else race.results.get(entry.name)
@@ -55,6 +57,7 @@ def confirmed(original: Finalist, outcome: Outcome, context: Context,
             break
         if found.results[entry.name].verdict != "slower":
             doubtful.append((entry, found))
+        refused[entry.name] = _why_not(found.results[entry.name], found)
         del ranked[0]
     else:
         entry, found = original, None
@@ -63,7 +66,15 @@ def confirmed(original: Finalist, outcome: Outcome, context: Context,
             each, said.results[each.name], said, predicted_input) and by_simplicity([original, each])[0] is each),
             (original, None))
         ranked = [entry, *([original] if entry.name != INPUT and original in outcome.ranked else [])]
-    return dataclasses.replace(outcome, ranked=ranked, headline=found)
+    refused.pop(entry.name, None)  # it is taken after all, as the simpler one of two equals
+    return dataclasses.replace(outcome, ranked=ranked, headline=found, not_taken={**outcome.not_taken, **refused})
+
+
+def _why_not(alone: Result, found: Comparison) -> str:
+    """What the comparison with the input alone showed of a finalist that the race called faster."""
+    how = f"in {counted(found.pairs, 'pair')} of fresh sessions" if found.pairs else "alone"
+    return (f"not taken: measured again {how}, it was {1 / alone.ratio:.3f}x "
+            f"[{1 / alone.high:.3f}, {1 / alone.low:.3f}] of the input's speed, {alone.verdict}")
 
 
 def _holds(alone: Result, race: Comparison) -> bool:

@@ -54,7 +54,7 @@ def limited(original: Graph, outcome: Outcome, context: Context) -> Outcome:
     if not section["met"]:
         context.warn(f"the memory limit of {limit:.0f} bytes is not met: the least that was found is {plan.peak:.0f}")
     made = Finalist(f"{best.name}, {WITHIN}", graph, lambda: numbered([*steps, _step(base, graph, plan)]),
-                    base=base)
+                    base=base, made_of=best.name)
     return _measured(original, best, made, outcome, context, section)
 
 

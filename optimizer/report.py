@@ -63,7 +63,8 @@ def summary(report: Mapping[str, Any]) -> str:
     lines.append(f"constants  {bytes_text(before['constant_bytes'])} -> {bytes_text(after['constant_bytes'])}")
     lines.append(f"predicted  {_predicted_text(report)}")
     handed_back = report.get("unchanged") and not report.get("fixed") and not report.get("buckets")
-    lines += handed_back_lines(report["measured"]) if handed_back else _measured_lines(report.get("measured"))
+    lines += handed_back_lines(report["measured"], report.get("finalists_left_out")) if handed_back else (
+        _measured_lines(report.get("measured")))
     for row in report.get("other_sizes", []):
         if row.get("speed_up") is not None and row["name"] == report["chosen"]:
             sizes = ", ".join(f"{name}={size}" for name, size in row["sizes"].items())
@@ -226,8 +227,8 @@ def unused_because(row: Mapping[str, Any]) -> str:
     return "does not pay on this target"
 
 
-def handed_back_lines(measured: Mapping[str, Any]) -> list[str]:
-    """What was measured where nothing was better than the input."""
+def handed_back_lines(measured: Mapping[str, Any], left_out: Mapping[str, str] | None = None) -> list[str]:
+    """What was measured where nothing was better than the input, and why the fastest was not taken."""
     others = [row for row in measured.get("others", []) if row["speed_up"] is not None]
     if not others:
         return _measured_lines(measured) if measured.get("speed_up") is None else [
@@ -236,6 +237,7 @@ def handed_back_lines(measured: Mapping[str, Any]) -> list[str]:
     return [f"measured   the input is handed back: of {counted(len(others), 'other graph')} the fastest was "
             f"{best['speed_up']:.3f}x [{best['low']:.3f}, {best['high']:.3f}], {best['verdict']} ({best['name']}; "
             f"{counted(measured['rounds'], 'round')}, noise here {100 * measured['noise']:.1f} %, {measured['kind']})",
+            *([f"  {best['name']}: {(left_out or {})[best['name']]}"] if best["name"] in (left_out or {}) else []),
             f"times      {_seconds(measured['before'])}, the median of all rounds"]
 
 

@@ -54,7 +54,8 @@ def assemble(original: Graph, winner: Finalist, outcome: Outcome, validation: Va
         "predicted_note": "" if predicted else "the input is handed back" if winner.name == INPUT else NOT_PRICED,
         "measured": measured,
         "finalists": _finalists(outcome, improved),
-        "finalists_left_out": outcome.left_out,
+        "finalists_left_out": {**outcome.left_out, **{name: text for name, text in outcome.not_taken.items()
+                                                      if name != winner.name}},
         "other_sizes": outcome.other_sizes,
         "validation": None if validation is None else {**validation.to_dict(), "summary": validation.summary()},
         "steps": len(trace.steps),
@@ -160,7 +161,10 @@ def _finalists(outcome: Outcome, improved: Improved) -> list[dict[str, Any]]:
     """A row for each, best first. What the search predicted for its input is what it predicts for the normalized graph,
     which that is."""
     rows = []
-    for place, entry in enumerate(outcome.ranked):
+    ranked = {entry.name for entry in outcome.ranked}
+    shown = {} if outcome.comparison is None else outcome.comparison.results
+    others = [each for each in outcome.measured if each.name not in ranked and each.name in shown]
+    for place, entry in enumerate([*outcome.ranked, *others]):
         row: dict[str, Any] = {"name": entry.name, "place": place, "nodes": entry.graph.shown_count(),
                                "predicted": improved.predicted_input if entry.name in (NORMALIZED, UNSTATED)
                                else entry.predicted}
@@ -175,7 +179,7 @@ def _fusions(original: Graph, winner: Finalist, improved: Improved) -> dict[str,
     """What was tried, what the result has, and how many kernels the input `held`; None for targets without fusions."""
     if not improved.fusions:
         return None
-    chosen = next((each.fusions for each in improved.candidates if each.name == winner.name), [])
+    chosen = next((each.fusions for each in improved.candidates if each.name == (winner.made_of or winner.name)), [])
     return {**improved.fusions, "held": fused_count(original), "chosen": [each.to_dict() for each in chosen],
             "gain_seconds": sum(each.count * (each.unfused - each.fused) for each in chosen), "gain_note": GAIN_NOTE}
 

@@ -207,7 +207,8 @@ class _Buckets:
         found = run.run()
         self.context.timings.used.update(run.context.timings.used)
         for warning in found.report["warnings"]:
-            self.context.warn(f"bucket {text}: {warning}")
+            if warning not in self.context.warnings:  # what is said of the whole run already
+                self.context.warn(f"bucket {text}: {warning}")
         row: dict[str, Any] = {"sizes": sizes, "nodes": found.graph.shown_count(), "steps": len(found.trace.steps)}
         self.rows.append(row)
         entries = [Finalist(INPUT, self.result.graph, list), Finalist("bucket", found.graph, list)]

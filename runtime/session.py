@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphs import dims, dtypes
 from graphs.dims import Expr, Symbol
-from graphs.errors import InvalidInput, NotExecutable, TargetUnavailable
+from graphs.errors import InvalidInput, InvalidOption, NotExecutable, TargetUnavailable
 from graphs.ir import Graph
 from graphs.machine import cores_visible
 from graphs.types import TensorType, Type
@@ -70,7 +71,9 @@ class Session:
     """A graph prepared to run many times. Results are arrays of their own: writing into them changes nothing else.
 
     Raises NotExecutable where a node has neither a kernel nor a reference, TargetUnavailable for a target that is
-    not here. `seed` starts the generator of random operators that have no seed of their own. `device` is the GPU of
+    not here, InvalidOption for `threads` that are no whole number of 1 or more.
+
+    `seed` starts the generator of random operators that have no seed of their own. `device` is the GPU of
     `egraft:cuda`, by its number (default: `$EGRAFT_CUDA_DEVICE`, else CUDA's current one); `report` is then a
     `CudaReport`. `threads` is how many one fused kernel of `egraft:cpu` may use (default: one for each core). Plans for
     the last few sets of input sizes are kept; `close` gives up the memory. A Loop that only its condition ends fails
@@ -83,6 +86,9 @@ class Session:
         if target not in TARGETS:
             raise TargetUnavailable(f"target {target!r}", "this runtime does not run it",
                                     f"use one of {', '.join(TARGETS)}")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, Integral) or threads < 1):
+            raise InvalidOption(f"threads {threads!r}", "not a whole number of 1 or more",
+                                "give one, or None for one thread for each core")
         if any(node.domain == TRAINING_DOMAIN for node in graph.nodes):
             from .training.preview import without_training_operators
 
@@ -98,7 +104,7 @@ class Session:
         self._blas: Callable[[], AbstractContextManager[None]] = nullcontext
         context = Context.of(graph, seed, hooks)
         context.most_turns = most_turns
-        context.threads = threads or cores_visible()
+        context.threads = cores_visible() if threads is None else int(threads)
         self.program: Program | CudaProgram
         if target == "egraft:cuda":
             from .cuda.session import CudaProgram

@@ -23,8 +23,8 @@ from graphs.errors import InvalidOption
 
 from . import splitting, worker
 from .errors import BadRequest, InternalError, LimitReached, NotFound, NotReady, Problem, no_room
-from .jobs import MAX_WAIT, check_queue, job_options, job_row
-from .options import flag, number, parameters
+from .jobs import check_queue, job_options, job_row
+from .options import MAX_WAIT, flag, number, parameters
 from .service import Service, service_of
 from .store import CANCELLED, DONE, FAILED, FINISHED, QUEUED, RUNNING, STATES, Batch, Job, new_id
 from .supervisor import kill_group, link_or_copy, worker_environment

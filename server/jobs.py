@@ -25,7 +25,7 @@ from optimizer.deriving.options import Deriving, check_used
 
 from . import worker
 from .errors import InternalError, NotFound, NotReady, QueueFull
-from .options import MODELS, flag, number, parameters, read_kind, read_options
+from .options import MAX_WAIT, MODELS, flag, number, parameters, read_kind, read_options
 from .service import Service, service_of
 from .settings import build_digest
 from .store import DONE, FAILED, FINISHED, QUEUED, RUNNING, Job, new_id
@@ -34,7 +34,6 @@ from .uploads import Upload, receive
 from .views import Before, events, job_problem, job_view, require_done, wait_for
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-MAX_WAIT = 600.0
 ENDINGS = {"optimize": "optimized", "grad": "grad", "train-step": "step"}  # of file names of results
 SMALL = 16 << 20  # bytes of a result that the service converts itself
 _BINARY = {"schema": {"type": "string", "format": "binary"}}

@@ -19,6 +19,7 @@ CONTROLS = {"kind": "optimize (default), grad (a model with gradients) or train-
             "reuse": "false: work again even where the store has the answer"}
 SPELLINGS = {**{spelled: name for name, spelled in SPELLED.items()}, "disable_rule": "disabled_rules",
              "disabled_rule": "disabled_rules"}
+MAX_WAIT = 600.0  # seconds that a request may ask to wait
 TABLES_SHOWN = {"dims": "NAME=1,8", "fix_dims": "NAME=1,NAME=128", "buckets": "NAME=32,64"}
 # Options that name files of the server, and what to do instead.
 NOT_HERE = {"timings": "the service has a timing database of its own; leave it out",
@@ -87,7 +88,7 @@ def flag(fields: Iterable[tuple[str, str]], name: str, default: bool) -> bool:
 
 
 def number(fields: Iterable[tuple[str, str]], name: str, default: float, most: float) -> float:
-    """A parameter that is a number from 0 to `most`; what is larger is `most`."""
+    """A parameter that is a number of seconds from 0 to `most`. Raises InvalidOption for any other."""
     text = control(fields, name)
     if text is None:
         return default
@@ -95,9 +96,9 @@ def number(fields: Iterable[tuple[str, str]], name: str, default: float, most: f
         value = float(text)
     except ValueError:
         value = -1.0
-    if not value >= 0:
-        raise InvalidOption(name, f"{text!r}", "give a number of seconds, 0 or more")
-    return min(value, most)
+    if not 0 <= value <= most:
+        raise InvalidOption(name, f"{text!r}", f"give a number of seconds, 0 to {most:g}")
+    return value
 
 
 def _suggest(name: str, model: type[Options]) -> str:
@@ -130,7 +131,8 @@ def parameters() -> list[Mapping[str, Any]]:
             text = f"{TABLES_SHOWN[name]}: {text}; repeatable"
         rows.append({"name": spelled, "in": "query", "required": False, "schema": shape, "description": text})
     shapes = {"kind": {"type": "string", "enum": list(MODELS), "default": Options.kind},
-              "wait": {"type": "number", "minimum": 0}, "reuse": {"type": "boolean", "default": True}}
+              "wait": {"type": "number", "minimum": 0, "maximum": MAX_WAIT},
+              "reuse": {"type": "boolean", "default": True}}
     for name, text in CONTROLS.items():
         rows.append({"name": name, "in": "query", "required": False, "schema": shapes.get(name, {"type": "string"}),
                      "description": text})

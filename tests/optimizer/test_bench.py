@@ -111,3 +111,29 @@ def test_values_that_nobody_gave_are_told(tmp_path: Path, capsys: Output) -> Non
     np.savez(tmp_path / "x.npz", x=np.zeros(4, np.float32), k=np.array(5))
     assert main([*words, "--inputs", str(tmp_path / "x.npz")]) == 0
     assert "values of" not in capsys.readouterr().out
+
+
+def test_more_threads_than_cores_are_warned_of(models: list[str], tmp_path: Path, capsys: Output,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+    for threads, several in ((1, False), (2, True)):
+        out = tmp_path / f"{threads}.json"
+        assert main(["bench", *models, *FAST[:2], *FAST[4:], "--threads", str(threads), "--dim", "n=2,3", "--json",
+                     str(out), "--timings", str(tmp_path / "t.db")]) == 0
+        assert capsys.readouterr().out.count("2 threads share the 1 core that") == several
+        assert len(json.loads(out.read_text())["warnings"]) == several
+
+
+@pytest.mark.parametrize("more", [[], ["--buckets", "n=2", "--dim", "n=4"]])
+def test_optimize_warns_of_more_threads_than_cores(more: list[str], models: list[str], tmp_path: Path, capsys: Output,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0}, raising=False)
+    report = tmp_path / "r.json"
+    for again in range(2):  # the second result is remembered
+        for target, threads, expected in (("egraft:cpu", 2, 1), ("egraft:cpu", 1, 0), ("roofline", 2, 0)):
+            assert main(["optimize", models[1], "-o", str(tmp_path / "o.onnx"), "--target", target, "--threads",
+                         str(threads), "--effort", "low", "--report", str(report), "--timings", str(tmp_path / "t.db"),
+                         *more]) == 0
+            assert capsys.readouterr().out.count("2 threads share the 1 core that") == expected, (again, target)
+            told = [text for text in json.loads(report.read_text())["warnings"] if "threads share" in text]
+            assert len(told) == expected

@@ -10,9 +10,10 @@ import pytest
 
 from cost_model.timings import Timings
 from optimizer import finalists, headline, reporting, specialize
+from optimizer.candidates import Improved
 from optimizer.finalists import INPUT, Finalist, Outcome, race
 from optimizer.headline import confirmed
-from optimizer.report import ratio_text
+from optimizer.report import handed_back_lines, ratio_text
 from optimizer.reporting import headline_of
 from tests.optimizer.test_finalists import (
     BEFORE,
@@ -63,6 +64,13 @@ def test_a_gain_that_does_not_hold_is_not_handed_back(text: str, seconds: float,
     raced, outcome, _ = said(tmp_path, {text: [(9.0,), (seconds,)]})
     assert raced.ranked[0].name == "new 0" and outcome.ranked[0].name == winner
     assert (outcome.headline is None) == (winner == INPUT)
+    assert set(outcome.not_taken) == ({"new 0"} if winner == INPUT else set())
+    rows = reporting._finalists(outcome, Improved([]))
+    assert {row["name"] for row in rows} == {INPUT, "new 0"} and all("speed_up" in row for row in rows)
+    if winner == INPUT:
+        assert "of fresh sessions, it was" in outcome.not_taken["new 0"]
+        measured = reporting._measured(outcome.ranked[0], outcome)
+        assert outcome.not_taken["new 0"] in "\n".join(handed_back_lines(measured, outcome.not_taken))
 
 
 def test_the_next_one_is_asked_where_the_first_does_not_hold(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Recompute or keep: peaks counted by hand and by the runtime, results bit for bit, the search against all subsets."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -9,7 +10,7 @@ import pytest
 from cost_model.memory import Lifetimes, peak_activation_bytes
 from graphs.builder import Builder
 from graphs.errors import InvalidOption
-from graphs.ir import Graph, Node
+from graphs.ir import Graph, Node, fused_count
 from graphs.onnx_io import proto_bytes
 from graphs.text import parse_graph
 from optimizer import optimize, pipeline
@@ -262,3 +263,14 @@ def test_copies_of_decisions_are_validated_as_what_they_are_copies_of() -> None:
     result = optimize(graph, target="roofline", effort="low", timings=":memory:", memory_limit="60%")
     assert result.report["memory"]["recomputed"] > 0 and not result.report["dropped"]
     assert "equal bit for bit" in str(result.report["validation"])
+
+
+def test_fusions_are_told_of_a_graph_within_a_memory_limit(tmp_path: Path) -> None:
+    graph = parse_graph("""graph opset 17 (x: float32[512, 512]) -> (y) {
+        a = Sin(x) b = MatMul(a, x) c = Exp(b) d = Tanh(c) e = MatMul(d, a) f = Sigmoid(e) g = Mul(f, e)
+        y = MatMul(g, a) }""")
+    result = optimize(graph, target="egraft:cpu", effort="low", threads=1, timings=str(tmp_path / "t.db"),
+                      memory_limit="60%")
+    assert result.report["chosen"].endswith("within the memory limit")
+    told = sum(row["count"] for row in result.report["fusions"]["chosen"])
+    assert 0 < told <= fused_count(result.graph)

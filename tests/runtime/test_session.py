@@ -1,10 +1,12 @@
 """Sessions: results, checks of feeds, liveness, writing in place, control flow, fallback."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from graphs.builder import Builder
-from graphs.errors import ExecutionFailed, InvalidInput, NotExecutable, TargetUnavailable
+from graphs.errors import ExecutionFailed, InvalidInput, InvalidOption, NotExecutable, TargetUnavailable
 from graphs.ir import Graph
 from graphs.text import parse_graph
 from runtime import Session, kernels, run
@@ -209,3 +211,11 @@ def test_feeds_of_sizes_that_were_seen_are_checked_as_others_are() -> None:
         with pytest.raises(InvalidInput):
             session.run({"x": one["x"]})
         np.testing.assert_array_equal(session.run({"z": [1, 2, 3], "x": one["x"]})["y"], -one["x"])
+
+
+@pytest.mark.parametrize("threads", [0, -1, "a", 1.5, True])
+def test_threads_that_are_no_number_of_them(threads: Any) -> None:
+    graph = parse_graph('graph "g" opset 18 (x: float32[2]) -> (y) { y = Neg(x) }')
+    with pytest.raises(InvalidOption, match="threads"):
+        Session(graph, threads=threads)
+    assert Session(graph, threads=None).run({"x": np.ones(2, np.float32)})["y"].tolist() == [-1, -1]

@@ -63,7 +63,8 @@ def test_problems(idle: TestClient, method: str, path: str, status: int, code: s
 @pytest.mark.parametrize("options", [
     {"effort": "heroic"}, {"target": "onnxruntime:cpu@/tmp/x.db"}, {"target": "nosuch"}, {"timings": "/tmp/x.db"},
     {"inputs": "/etc/passwd"},
-    {"no_such_option": "1"}, {"dim": "batch"}, {"timeout": "-1"}, {"wait": "soon"}, {"reuse": "perhaps"},
+    {"no_such_option": "1"}, {"dim": "batch"}, {"timeout": "-1"}, {"wait": "soon"},
+    {"wait": "600.5"}, {"wait": "inf"}, {"reuse": "perhaps"},
     {"opset": "seventeen"}, {"timeout": "inf"}, {"rtol": "inf"}, {"dim": "n=²"}, {"dim": "n=" + "9" * 5000},
     {"seed": "-1"}, {"seed": "9" * 30}, {"threads": "4000"}, {"kind": "differentiate"}, {"loss": "mse"},
     {"kind": "grad", "optimizer": "adam"}, {"kind": "grad", "effort": "low"}, {"kind": "train-step", "lr": "-1"},
