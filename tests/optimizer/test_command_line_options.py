@@ -168,3 +168,14 @@ def test_run_names_a_size_that_the_model_cannot_have(line: str, dim: str, says: 
     save(parse_graph(f'graph "m" opset 18 (x: float32[n, k]) -> (y) {{ {line} }}'), tmp_path / "m.onnx")
     assert egraft("run", tmp_path / "m.onnx", "--dim", dim) == 2
     one_line(capsys, says)
+
+
+def test_a_run_finds_sizes_that_agree_with_a_given_one_or_names_the_guessed(tmp_path: Path, capsys: Output) -> None:
+    """Without a large array: images of 16000 x 16000 were tried."""
+    text = """graph "m" opset 18 (x: float32[a, 3, h, w], t: float32[b, 3, {}]) -> (y) {{ y = Concat(x, t, axis=1) }}"""
+    (tmp_path / "agree.txt").write_text(text.format("h, w"))
+    (tmp_path / "never.txt").write_text(text.format("7, 9"))
+    assert egraft("run", tmp_path / "agree.txt", "--dim", "a=3") == 0
+    assert "float32[3, 6, 32, 32]" in capsys.readouterr().out
+    assert egraft("run", tmp_path / "never.txt", "--dim", "a=3") == 2
+    one_line(capsys, "(guessed here: h, w, b)")
