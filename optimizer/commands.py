@@ -31,7 +31,7 @@ from graphs.wording import counted
 
 from . import interrupts
 from .options import Options, check_threads
-from .places import check_place
+from .places import check_place, print_left_out
 from .report import sizes_text
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
         save_report(result.report, report)
     if not quiet:
         print(result.summary())
-        if out.suffix == ".txt":
-            print("note       the text form is for reading: large constants stand there by their digest alone")
+        print_left_out(out)
     if options.strict and result.report["dropped"]:
         raise ValidationFailed(str(model), f"{counted(len(result.report['dropped']), 'rewrite')} failed validation: "
                                "dropped", "see the report; without --strict the rest is kept")
@@ -449,3 +448,4 @@ def zoo_command(folder: Path, out: Path, options: Options, engine: str, workers:
 def convert(model: Path, out: Path) -> None:
     """Read one form of a graph and write another."""
     save(load(model), out)
+    print_left_out(out)
