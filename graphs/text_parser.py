@@ -376,7 +376,8 @@ class Parser:
             found = next((each for each in self.constants.values() if each.digest == digest), None)
         if found is None:
             self.fail_at(start, f"the constant sha256:{digest[:12]}... is not at hand",
-                         "hand large constants to parse_graph(text, constants)")
+                         "the text form is for reading only: give the model as .onnx or .json (in Python hand its "
+                         "constants to parse_graph(text, constants))")
         if found.type != type_:
             self.fail_at(start, f"the constant is {found.type}, not {type_}", "write its own type")
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ from graphs.wording import counted
 
 from . import interrupts
 from .options import Options, check_threads
-from .places import check_place
+from .places import check_place, print_left_out
 from .report import sizes_text
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ def optimize_command(model: Path, out: Path, options: Options, *, trace: Path | 
         save_report(result.report, report)
     if not quiet:
         print(result.summary())
-        if out.suffix == ".txt":
-            print("note       the text form is for reading: large constants stand there by their digest alone")
+        print_left_out(out)
     if options.strict and result.report["dropped"]:
         raise ValidationFailed(str(model), f"{counted(len(result.report['dropped']), 'rewrite')} failed validation: "
                                "dropped", "see the report; without --strict the rest is kept")
@@ -252,6 +252,9 @@ def run_command(model: Path, inputs: Path | None, outputs: Path | None, target: 
     return 0
 
 
+GUESSING_SECONDS = 20  # no further sizes are tried after that: the user knows them sooner
+
+
 def _drawn_run(session: Session, graph: Graph, asked: dict[str, int],
                seed: int) -> tuple[dict[str, int], dict[str, Any], dict[str, Any]]:
     """(sizes, feeds, results) at the first plausible sizes that the model runs at; `asked` are given."""
@@ -259,24 +262,27 @@ def _drawn_run(session: Session, graph: Graph, asked: dict[str, int],
 
     first: EgraftError | None = None
     tried: dict[str, int] = {}
+    end = time.monotonic() + GUESSING_SECONDS
     for sizes in size_candidates(graph, asked):
         if any(size == 0 and name not in asked for name, size in sizes.items()):
             continue  # runs, and shows nothing
-        feeds = draw(graph, seed, sizes)
         try:
+            feeds = draw(graph, seed, sizes)
             return sizes, feeds, session.run(feeds)
         except EgraftError as error:
             first, tried = (first, tried) if first else (error, sizes)
-            if isinstance(error, NotExecutable):
+            if isinstance(error, NotExecutable) or time.monotonic() > end:
                 break
     assert first is not None
     if isinstance(first, ExecutionFailed):
         if 0 in asked.values():
             raise InvalidOption(f"--dim {sizes_text(asked)}", f"the model does not run on empty inputs: {first.where}: "
                                 f"{first.found}", "give sizes of at least 1") from first
+        guessed = ", ".join(name for name in tried if name not in asked)
         raise ExecutionFailed(first.where, f"{first.found} (random inputs{_at(tried)})",
-                              "give sizes that it runs at with --dim NAME=SIZE, or inputs with --inputs FILE.npz"
-                              ) from first
+                              "give sizes that it runs at with --dim NAME=SIZE"
+                              f"{f' (guessed here: {guessed})' if guessed and asked else ''}, "
+                              "or inputs with --inputs FILE.npz") from first
     raise first
 
 
@@ -442,3 +448,4 @@ def zoo_command(folder: Path, out: Path, options: Options, engine: str, workers:
 def convert(model: Path, out: Path) -> None:
     """Read one form of a graph and write another."""
     save(load(model), out)
+    print_left_out(out)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from graphs.errors import InvalidOption
+from graphs.wording import counted
+
+_LEFT_OUT = re.compile(r"\] sha256:[0-9a-f]{64}\b")
 
 
 def check_place(option: str, place: Path) -> None:
@@ -19,3 +23,16 @@ def check_place(option: str, place: Path) -> None:
     if not os.access(place.parent, os.W_OK):
         raise InvalidOption(f"{option} {place}", f"the folder {str(place.parent)!r} cannot be written",
                             "choose another place")
+
+
+def print_left_out(out: Path) -> None:
+    """Say of a written text form how many constants are not in it: with any left out, no command can run it."""
+    if out.suffix.lower() != ".txt":
+        return
+    with out.open(encoding="utf-8") as lines:
+        count = sum(len(_LEFT_OUT.findall(line)) for line in lines)
+    if count:
+        print(f"note       {out.name} is for reading only: {counted(count, 'large constant')} left out (only digests "
+              "stand there); write .onnx or .json to run it")
+    else:
+        print(f"note       {out.name} is the text form, for reading; no constant is left out of it")

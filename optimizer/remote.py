@@ -20,6 +20,7 @@ from graphs.onnx_io.files import replacing
 from graphs.wording import counted
 
 from .options import SPELLED, Options
+from .places import print_left_out
 from .progress import Event, Progress, terminal_progress
 
 BLOCK = 1 << 20
@@ -73,6 +74,7 @@ def optimize_remotely(server: str, model: Path, out: Path, options: Options, tra
         save_report(found, report)
     if not quiet:
         print(derived(found) if "derivation" in found else summary(found))
+        print_left_out(out)
         print(f"page       {client.url}/jobs/{job}")
     if options.strict and found.get("dropped"):
         raise ValidationFailed(str(model), f"{counted(len(found['dropped']), 'rewrite')} failed validation: dropped",

@@ -29,6 +29,7 @@ _PAST = re.compile(r"past|cache")
 _WORDS = ("", "a", "b", "ab", "A", "egraft", "a b", "ä")
 SPECIAL_SHARE = 0.15
 MAX_DRAWN = 1 << 30  # elements of one random input
+MAX_GUESSED = 1 << 25  # elements of the largest value at sizes that nobody asked for
 UNKNOWN_SHAPE = (2, 3)
 NOT_NEGATIVE = "not negative"  # floats are normal, free integers at least 0
 # How floats are spread that were drawn from the normal distribution: a model may be defined on some numbers only.
@@ -99,15 +100,46 @@ def _plausible(name: str, axis: int, rank: int) -> int:
 
 
 def size_candidates(graph: Graph, base: dict[str, int] | None = None) -> Iterator[dict[str, int]]:
-    """Sizes to try in turn until the graph runs: the defaults, a symbol that is 1 in truth (a batch that the exporter
-    wrote into a Reshape), larger spaces, every symbol the same.
+    """Sizes to try in turn until the graph runs: the defaults, those that follow a given size, a symbol that is 1 in
+    truth (a batch that the exporter wrote into a Reshape), larger spaces, every symbol the same.
+
+    Behind the first ones, which are what was asked for, come none that make a value of the graph too large to try.
     """
-    symbols = input_symbols(graph)
-    start = {**default_sizes(graph), **(base or {})}
-    fixed = base or {}
+    found = _all_candidates(graph, base or {})
+    start = next(found)
     yield start
-    if len(symbols) > 1:
-        for name in symbols:
+    shapes = {type_.shape for name in graph.types if (type_ := graph.type_of(name)) is not None and type_.shape}
+    shapes |= {type_.shape for _, type_ in _tensor_inputs(graph) if type_.shape}
+    limit = max(MAX_GUESSED, _largest(shapes, start))
+    yield from (sizes for sizes in found if _largest(shapes, sizes) <= limit)
+
+
+def _largest(shapes: Iterable[tuple[DimLike, ...]], sizes: Mapping[str, int]) -> int:
+    """Elements of the largest of these arrays; what only data decide counts as 1."""
+    known = ([dims.evaluate(dim, sizes) for dim in shape] for shape in shapes)
+    return max((math.prod(1 if size is None else size for size in shape) for shape in known), default=0)
+
+
+def _all_candidates(graph: Graph, given: dict[str, int]) -> Iterator[dict[str, int]]:
+    defaults = default_sizes(graph)
+    usual = {name: defaults[name] for name in input_symbols(graph)}
+    yield {**usual, **given}
+    asked: dict[int, int] = {}
+    for name in usual:
+        if name in given:
+            asked.setdefault(usual[name], given[name])
+    # What would have been equal by default follows: the batch of another input.
+    alike = {name: asked[size] for name, size in usual.items() if name not in given and asked.get(size, size) != size}
+    if alike:
+        yield {**usual, **alike, **given}
+        yield from _variants(usual, {**alike, **given})
+    yield from _variants(usual, given)
+
+
+def _variants(usual: dict[str, int], fixed: dict[str, int]) -> Iterator[dict[str, int]]:
+    start = {**usual, **fixed}
+    if len(start) > 1:
+        for name in usual:
             if name not in fixed:
                 yield {**start, name: 1}
     for space in (64, 128, 224, 16, 512):
@@ -115,7 +147,7 @@ def size_candidates(graph: Graph, base: dict[str, int] | None = None) -> Iterato
         if changed != start:
             yield {**changed, **fixed}
     for same in (1, 2, 4, 8, 16, 3, 32, 64, 256, 0):
-        yield {**dict.fromkeys(symbols, same), **fixed}
+        yield {**dict.fromkeys(usual, same), **fixed}
     for many in (80, 160, 256, 512, 1024, 4096, 16000):
         yield {**{name: BATCH if size == BATCH else many for name, size in start.items()}, **fixed}
 

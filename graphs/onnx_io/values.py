@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import onnx
 from onnx import AttributeProto, TypeProto, ValueInfoProto
@@ -52,6 +52,20 @@ def read_type(proto: TypeProto, name: str, symbols: NameSupply) -> Type | None:
     return TensorType(dtype, tuple(dims))
 
 
+def is_unnamed(dim: DimLike) -> bool:
+    """Does a file leave this dimension open for want of a name, though not only data decide it?"""
+    return isinstance(dim, Expr) and UNNAMED in str(dim) and not depends_on_data(dim)
+
+
+def write_tied(info: ValueInfoProto, type_: Type | None, tied: Collection[DimLike]) -> None:
+    """Name those dimensions of a value of this type that are `tied` to others. Their symbols are the names: a reader
+    gives them to no other dimension, and the user knows them already."""
+    if isinstance(type_, TensorType) and type_.rank == len(info.type.tensor_type.shape.dim):
+        for proto, dim in zip(info.type.tensor_type.shape.dim, type_.shape or ()):
+            if dim in tied:
+                proto.dim_param = "".join(unquote_name(part) for part in str(dim).split("`"))
+
+
 def write_type(type_: Type | None) -> TypeProto:
     """The TypeProto of a type. Dimensions that only data decide, or that have no name, stay open."""
     proto = TypeProto()
@@ -77,7 +91,7 @@ def _write_dim(proto: onnx.TensorShapeProto.Dimension, dim: DimLike) -> None:
         if _PLACEHOLDER.fullmatch(placeholder):
             proto.dim_param = placeholder
             return
-    if not depends_on_data(dim) and UNNAMED not in text:
+    if not depends_on_data(dim) and not is_unnamed(dim):
         proto.dim_param = text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,12 +14,12 @@ from ..constants import Constant
 from ..errors import InvalidOption
 from ..ir import Graph, NameSupply, Node
 from ..operators import schema
-from ..types import Type
+from ..types import TensorType, Type
 from ..versions import Written, verbatim_problem, write_node
 from .annotations import write_annotations
 from .stated import stated as stated_inside
 from .tensors import SPARSE, write_tensor
-from .values import value_info, write_attribute
+from .values import is_unnamed, value_info, write_attribute, write_tied
 
 TensorWriter = Callable[[Constant, str], onnx.TensorProto]
 _FIRST_IR_WITH_FREE_INITIALIZERS = 4
@@ -91,6 +92,11 @@ def _typed(graph: Graph, outer: Callable[[str], Type | None] | None) -> Callable
     return type_of
 
 
+def _info_type(graph: Graph, name: str, other: Type | None) -> Type | None:
+    """The type that a value of the interface is written with: what is declared of it, else what is known."""
+    return graph.declared.get(name) or other or graph.type_of(name) or graph.types.get(name)
+
+
 def writable(node: Node, opset: int, graph: Graph) -> str | None:
     """None if a node of a graph can be written at a default opset, else the reason why not."""
     return node_problem(node, opset, graph, _typed(graph, None))
@@ -111,6 +117,10 @@ class Writer:
                 self.opsets.setdefault(node.domain, 1)
         self.ir_version = self._ir_version()
         self.names = NameSupply(graph.names() | set(graph.defaults))
+        shapes = [type_.shape or () for name in dict.fromkeys([*graph.inputs, *graph.outputs])
+                  if isinstance(type_ := _info_type(graph, name, graph.types.get(name)), TensorType)]
+        uses = Counter(dim for shape in shapes for dim in shape if is_unnamed(dim))
+        self.tied = {dim for dim, count in uses.items() if count > 1}  # without names they would be read as different
 
     def _ir_version(self) -> int:
         own = self.root.ir_version
@@ -172,10 +182,14 @@ class Writer:
     def _info(self, graph: Graph, name: str, type_: Type | None) -> onnx.ValueInfoProto:
         infos = graph.extras.get("value_infos")
         stated = infos.get(name) if isinstance(infos, dict) else None
-        known = graph.declared.get(name)
-        if stated is not None and (stated[0] == known or name in graph.constants):
-            return onnx.ValueInfoProto.FromString(stated[1])
-        return value_info(name, known or type_ or graph.type_of(name) or graph.types.get(name))
+        found = _info_type(graph, name, type_)
+        if stated is not None and (stated[0] == graph.declared.get(name) or name in graph.constants):
+            info = onnx.ValueInfoProto.FromString(stated[1])
+        else:
+            info = value_info(name, found)
+        if graph is self.root:
+            write_tied(info, found, self.tied)
+        return info
 
     def _interface(self, graph: Graph, proto: GraphProto, type_of: Callable[[str], Type | None],
                    nested: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from graphs.errors import InvalidOption
 
 from ..commands import check_places, save_report
+from ..places import print_left_out
 from ..progress import terminal_progress
 from .options import Deriving, check_used
 from .report import summary
@@ -33,4 +34,5 @@ def derive_command(model: Path, out: Path, options: Deriving, *, trace: Path | N
         save_report(found.report, report)
     if not quiet:
         print(summary(found.report))
+        print_left_out(out)
     return 0

@@ -7,12 +7,13 @@ import onnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphs import Graph, load
+from graphs import Graph, dims, load
 from graphs.builder import Builder, Value
 from graphs.errors import InvalidOption
 from graphs.json_form import dumps, from_json, to_json
 from graphs.onnx_io import proto_bytes, to_model_proto, writable
 from graphs.text import parse_graph, print_graph
+from graphs.types import TensorType
 
 UNARY = ["Relu", "Neg", "Exp", "Sigmoid", "Identity"]
 BINARY = ["Add", "Mul", "Sub", "Max"]
@@ -88,3 +89,37 @@ def test_onnx(graph: Graph, opset: int | None) -> None:
         name: str(graph.types[name]) for name in graph.outputs}
     if opset is None:
         assert proto_bytes(read) == proto_bytes(load(proto_bytes(read)))
+
+
+def test_dimensions_without_a_name_stay_tied() -> None:
+    """Of a file that says nothing, "?" and one name; what nothing else has stays as it was."""
+    def info(name: str, *shape: int | str | None) -> onnx.ValueInfoProto:
+        return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    def named(proto: onnx.ModelProto) -> dict[str, list[str]]:
+        return {each.name: [dim.dim_param for dim in each.type.tensor_type.shape.dim]
+                for each in (*proto.graph.input, *proto.graph.output)}
+
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    x = info("x", None, "?", None, "n")
+    x.doc_string = "kept"
+    proto = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [info("y", None, None, None, None)]),
+                                   opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    graph = load(proto.SerializeToString())
+    assert named(to_model_proto(graph)) == named(proto)
+    first, second, third, fourth = graph.types["x"].shape  # type: ignore[union-attr]
+    sums = dims.mul(first, third)
+    graph.inputs += ["t", "a", "b"]
+    graph.types["t"] = TensorType("float32", (first, second, 4, fourth))
+    graph.types["a"] = graph.types["b"] = TensorType("float32", (sums,))
+    for _ in range(3):  # again from what was written
+        written = to_model_proto(graph)
+        graph = load(written.SerializeToString())
+        shapes = {name: [str(dim) for dim in graph.types[name].shape] for name in graph.inputs}  # type: ignore
+        assert shapes["x"] == ["`?x.0`", "`?x.1:?`", "`?x.2`", "n"]
+        assert shapes["t"] == ["`?x.0`", "`?x.1:?`", "4", "n"] and shapes["a"] == shapes["b"] != ["`?a.0`"]
+        assert named(written)["x"][2] == "" and named(written)["y"] == [""] * 4
+        assert written.graph.input[0].doc_string == "kept"
+    onnx.checker.check_model(written, full_check=True)
+    graph.inputs = ["x"]
+    assert named(to_model_proto(graph))["x"] == ["?x.0", "?x.1:?", "", "n"]  # as its file said

@@ -12,6 +12,7 @@ import pytest
 
 from cost_model.timings import Timings
 from graphs import save
+from graphs.builder import Builder
 from graphs.errors import InvalidOption
 from graphs.machine import cores_visible
 from graphs.text import parse_graph
@@ -168,3 +169,28 @@ def test_run_names_a_size_that_the_model_cannot_have(line: str, dim: str, says: 
     save(parse_graph(f'graph "m" opset 18 (x: float32[n, k]) -> (y) {{ {line} }}'), tmp_path / "m.onnx")
     assert egraft("run", tmp_path / "m.onnx", "--dim", dim) == 2
     one_line(capsys, says)
+
+
+def test_a_run_finds_sizes_that_agree_with_a_given_one_or_names_the_guessed(tmp_path: Path, capsys: Output) -> None:
+    """Without a large array: images of 16000 x 16000 were tried."""
+    text = """graph "m" opset 18 (x: float32[a, 3, h, w], t: float32[b, 3, {}]) -> (y) {{ y = Concat(x, t, axis=1) }}"""
+    (tmp_path / "agree.txt").write_text(text.format("h, w"))
+    (tmp_path / "never.txt").write_text(text.format("7, 9"))
+    assert egraft("run", tmp_path / "agree.txt", "--dim", "a=3") == 0
+    assert "float32[3, 6, 32, 32]" in capsys.readouterr().out
+    assert egraft("run", tmp_path / "never.txt", "--dim", "a=3") == 2
+    one_line(capsys, "(guessed here: h, w, b)")
+
+
+@pytest.mark.parametrize("command", [["optimize", "--target", "roofline"], ["grad", "--loss", "mse"]])
+def test_a_text_without_its_constants_is_for_reading_only(command: list[str], tmp_path: Path, capsys: Output) -> None:
+    b = Builder("m", opset=18)
+    x = b.input("x", "float32", [2, 100])
+    b.output(b.Add(b.Mul(x, np.arange(100, dtype=np.float32)), np.ones(2, np.float32)[:, None]), "y")
+    save(b.graph(), tmp_path / "m.onnx")
+    for out in ("out.txt", "out.onnx"):
+        assert egraft(command[0], tmp_path / "m.onnx", "-o", tmp_path / out, *command[1:]) == 0
+        told = "out.txt is for reading only: 1 large constant left out" in capsys.readouterr().out
+        assert told is (out == "out.txt")
+    assert egraft("run", tmp_path / "out.txt") == 2
+    one_line(capsys, "give the model as .onnx or .json")
