@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection
 from statistics import median, quantiles
 from typing import Any
 
+import numpy as np
+
 from graphs.onnx_io import proto_bytes
 from optimizer import optimize
 from runtime import Session
@@ -27,7 +29,8 @@ from scripts.bench_page import table
 
 USUAL = ("bert-2", "bert-12", "llama-block", "gpt-small", "resnet18", "resnet50")
 ENGINES = ("egraft", "onnxruntime", "reference")
-HEAD = ("model", "threads", "egraft ms", "onnxruntime ms", "ONNX Runtime / egraft", "reference / egraft", "rounds")
+HEAD = ("model", "inputs", "threads", "egraft ms", "onnxruntime ms", "ONNX Runtime / egraft", "reference / egraft",
+        "rounds")
 
 
 def runner(engine: str, name: str, threads: int, timings: str) -> Callable[[], Any]:
@@ -90,8 +93,14 @@ def measured(name: str, threads: int, seconds: float, reference: bool, timings: 
         end.send(False)
     mine = times["egraft"]
     slow = f"{median(times['reference']) / median(mine):.0f}" if reference else "-"
-    return [name, threads, f"{median(mine) * 1e3:.2f}", f"{median(times['onnxruntime']) * 1e3:.2f}",
+    return [name, _inputs(name), threads, f"{median(mine) * 1e3:.2f}", f"{median(times['onnxruntime']) * 1e3:.2f}",
             _ratio(times["onnxruntime"], mine), slow, len(mine)]
+
+
+def _inputs(name: str) -> str:
+    """The shapes of what a model is given, each once."""
+    shapes = ("x".join(map(str, np.shape(each))) for each in model_of(name)[2].values())
+    return ", ".join(dict.fromkeys(shape for shape in shapes if shape))
 
 
 def _ratio(theirs: Sequence[float], mine: Sequence[float]) -> str:
