@@ -17,7 +17,7 @@ from runtime.blas import limited_to
 from runtime.codegen.c import FusedKernel, NotFusable, Packs
 from runtime.codegen.c.check import draws, fault
 from runtime.codegen.c.compiler import identity
-from runtime.codegen.c.fused import plan_of
+from runtime.codegen.c.fused import Plan, plan_of
 from runtime.codegen.c.views import NotCompiled
 from runtime.execute import Context
 from runtime.fusion import constant_inputs
@@ -164,13 +164,16 @@ def _fixed(body: Graph) -> set[int]:
 
 def _kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, ...]:
     """What parts of the engine a kernel uses at these sizes, and how operands of its product are read."""
-    made = plan_of(body, shapes).product
-    return (*_rough_kind(body, shapes), made.ways(constant_inputs(body)) if made else ())
+    plan = plan_of(body, shapes)
+    return (*_parts_of(plan), plan.product.ways(constant_inputs(body)) if plan.product else ())
 
 
 def _rough_kind(body: Graph, shapes: Mapping[str, tuple[int, ...]]) -> tuple[object, ...]:
     """What parts of the engine it uses."""
-    plan = plan_of(body, shapes)
+    return _parts_of(plan_of(body, shapes))
+
+
+def _parts_of(plan: Plan) -> tuple[object, ...]:
     made, turned = plan.product, [len(each.turned) for each in (*plan.before, *plan.launches)]
     if made is None:
         return plan.recurrent.kind if plan.recurrent else (turned,)

@@ -104,7 +104,7 @@ class Product:
         image = self.operands.image
         return (image is not None and not self.turned and not self.padding and image.groups == 1
                 and len(image.places) == image.channels and self.operands.m > 1
-                and not (self.then and self.then.whole_rows))
+                and (self.then is None or (self.then.row_size >= 0 and not self.then.whole_rows)))
 
     def slides_along_lines(self) -> bool:
         """Whether it may be the last one: a depthwise convolution of long lines."""

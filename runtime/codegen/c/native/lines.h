@@ -138,8 +138,8 @@ static void eg_lines_in(const eg_lanes* job, const float* image, eg_index first,
   }
 }
 
-// Results of `rows` planes at [column, column + columns), whole lines, as `eg_slid` has them. Planes lie
-// `plane` apart, and the first one is number `begin` of those that the weights are for.
+// Results of `rows` planes at [column, column + columns), whole lines, as `eg_slid` has them. Planes lie `plane`
+// apart, and the first one is number `begin` of those that the weights are for.
 static void eg_slid_by_lines(const eg_lanes* job, const float* image, eg_index plane, eg_index begin, eg_index rows,
                              const float* weights, eg_index k, eg_index column, eg_index columns, float* c,
                              eg_index step, float* room) {

@@ -57,14 +57,14 @@ typedef int eg_places __attribute__((vector_size(EG_VL * 4)));
 typedef float eg_full __attribute__((vector_size(64)));  // what the instructions take
 #endif
 
-// a * b + c, rounded once where the processor can do that. Compilers that tune for some processors part sums of products
-// where they like, and bits would depend on the place in a line.
-#if defined(__AVX512F__)
+// a * b + c, rounded once where the processor can do that. gcc, tuning for some processors, parts sums of products where it
+// likes, and bits would depend on the place in a line. clang does not, and knows other names.
+#if !defined(__clang__) && defined(__AVX512F__)
 #define EG_ALL(x) ((eg_vector){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x})
 EG_INLINE eg_vector eg_fused(eg_vector a, eg_vector b, eg_vector c) {
   return (eg_vector)__builtin_ia32_vfmaddps512_mask((eg_full)a, (eg_full)b, (eg_full)c, (unsigned short)-1, 4);
 }
-#elif defined(__AVX__) && defined(__FMA__)
+#elif !defined(__clang__) && defined(__AVX__) && defined(__FMA__)
 #define EG_ALL(x) ((eg_vector){x, x, x, x, x, x, x, x})
 typedef float eg_full __attribute__((vector_size(32)));
 EG_INLINE eg_vector eg_fused(eg_vector a, eg_vector b, eg_vector c) {
