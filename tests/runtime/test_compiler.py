@@ -1,5 +1,6 @@
 """Which C compiler fused kernels are made with."""
 
+import platform
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from graphs.text import parse_graph
 from optimizer import optimize
 from runtime import Session
 from runtime.codegen.c import REFUSED, FusedKernel, compiler
+from runtime.codegen.c.native import source
 from runtime.fusion import Group, fuse
 from search.fusions.measure import Measured
 from search.fusions.trials import trials_for
@@ -75,6 +77,21 @@ def test_the_package_compiles_kernels(without_a_system: None) -> None:
     x = np.random.default_rng(0).standard_normal((3, 40)).astype(np.float32)
     (got,) = FusedKernel(graph)(x)
     np.testing.assert_allclose(got.sum(axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="names of other processors")
+@pytest.mark.parametrize("processor", ["x86-64", "haswell", "znver3", "skylake-avx512"])
+def test_every_compiler_takes_the_engine_for_other_processors(processor: str, tmp_path: Path) -> None:
+    """Instructions that only some have, and what gcc and clang call them."""
+    for command in compiler._commands():
+        if command[-2:] == ("ziglang", "cc"):
+            flag = f"-mcpu={processor.replace('-', '_')}"
+        else:
+            flag = f"-march={processor}"
+        (tmp_path / "engine.c").write_text(source(), encoding="utf-8")
+        done = subprocess.run([*command, flag, "-std=gnu11", "-O1", "-c", str(tmp_path / "engine.c"), "-o",
+                               str(tmp_path / "engine.o")], text=True, capture_output=True, timeout=300)
+        assert not done.returncode, f"{command}: {done.stderr[:2000]}"
 
 
 def test_a_compiler_that_does_not_answer_leaves_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
